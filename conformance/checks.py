@@ -1,0 +1,177 @@
+"""The checks of one step of a subject, each raising one error with all it found.
+
+Order of a comparison: stage the inputs, poison the builders' outputs, run the state
+under test, take the memory image, go back to the image before, build eagerly, and
+compare. Eager first would hide a missing write. Afterwards memory is left as the
+state under test left it, so that a history goes on from what it really did.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+
+from graphparity.conformance import comparer
+from graphparity.conformance.comparer import Difference, Leaf, ParityError
+from graphparity.conformance.decode_batches import DecodeBatch, Step
+from graphparity.conformance.memory import (
+    MemoryImage,
+    changed_paths,
+    image_of,
+    poison,
+    restore,
+)
+from graphparity.conformance.staging import StagedStep, stage
+from graphparity.conformance.subjects.subject import Subject
+
+
+@dataclass
+class Tally:
+    """What a run has checked so far."""
+
+    batches: int = 0
+    steps_replayed: int = 0
+    fields_compared: int = 0
+
+
+@dataclass(frozen=True)
+class BuiltStep:
+    """What one build of a step returned and left in memory."""
+
+    leaves: dict[str, Leaf]
+    image: MemoryImage
+    num_replays: int
+
+
+def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None:
+    """The state under test must leave what an eager build of ``step`` leaves.
+
+    A decode step must have been replayed, any other must not.
+
+    Raises:
+        ParityError: the comparison failed; every differing path is listed.
+    """
+    staged = stage(subject, step)
+    seed = getattr(step, "seed", 0)
+    poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
+    before = image_of(subject.memory)
+    actual = build_step(subject, staged, subject.state)
+    restore(subject.memory, before)
+    expected = build_step(subject, staged, subject.eager_state)
+    restore(subject.memory, actual.image)
+    found = _replay_differences(step, actual)
+    found += compare_builds(subject, actual, expected)
+    found += _input_differences(subject, before, actual.image)
+    if isinstance(step, DecodeBatch):
+        found += _place_differences(subject, step, actual, expected)
+    raise_differences(subject, step, found)
+    count(tally, actual, expected)
+
+
+def build_step(subject: Subject, staged: StagedStep, state: object) -> BuiltStep:
+    """Run ``state`` on a staged step, and copy out what it did."""
+    replays_before = subject.recorder.num_replays
+    leaves = comparer.leaves(staged.run(subject, state))
+    return BuiltStep(
+        leaves,
+        image_of(subject.memory),
+        subject.recorder.num_replays - replays_before,
+    )
+
+
+def compare_builds(
+    subject: Subject, actual: BuiltStep, expected: BuiltStep
+) -> list[Difference]:
+    """Differences of what was returned and of all device memory."""
+    found = comparer.differences(
+        actual.leaves, expected.leaves, stand_in_fields=subject.stand_in_fields
+    )
+    for path in sorted(expected.image.keys() - subject.branch_maps):
+        found += comparer.differences(
+            {path: Leaf(actual.image[path], ())},
+            {path: Leaf(expected.image[path], ())},
+        )
+    return found
+
+
+def count(tally: Tally | None, actual: BuiltStep, expected: BuiltStep) -> None:
+    """Add one checked step to ``tally``."""
+    if tally is not None:
+        tally.batches += 1
+        tally.steps_replayed += actual.num_replays
+        tally.fields_compared += len(expected.leaves) + len(expected.image)
+
+
+def raise_differences(
+    subject: Subject, step: Step, found: Collection[Difference]
+) -> None:
+    """Raise ``ParityError`` with every difference and a snippet that repeats it."""
+    if not found:
+        return
+    lines = "\n".join(f"  {difference}" for difference in found)
+    key = f" [{step.key}]" if isinstance(step, DecodeBatch) else ""
+    raise ParityError(
+        f"{len(found)} difference(s) between {subject.name} and the eager build{key}:\n"
+        f"{lines}\nTo repeat it:\n"
+        "  from graphparity.conformance.repeat import *\n"
+        f"  check_step(load_subject({subject.name!r}), {step!r})"
+    )
+
+
+def _replay_differences(step: Step, actual: BuiltStep) -> list[Difference]:
+    expected = 1 if isinstance(step, DecodeBatch) else 0
+    if actual.num_replays == expected:
+        return []
+    return [Difference("replays of a recording", str(actual.num_replays), str(expected))]
+
+
+def _input_differences(
+    subject: Subject, before: MemoryImage, after: MemoryImage
+) -> list[Difference]:
+    """Buffers written that are neither outputs nor declared in-place inputs."""
+    allowed = subject.builder_outputs | subject.in_place_inputs
+    return [
+        Difference(path, "written", "left as it was")
+        for path in sorted(changed_paths(before, after) - allowed)
+    ]
+
+
+def _place_differences(
+    subject: Subject, step: DecodeBatch, actual: BuiltStep, expected: BuiltStep
+) -> list[Difference]:
+    """Replayed tensors must lie in declared memory, always at the same place, and
+    where the eager build's lie; only a forked branch's own map may lie elsewhere."""
+    spans = [_span(tensor) for tensor in subject.memory.values()]
+    maps = [_span(subject.memory[path]) for path in subject.branch_maps]
+    places = {
+        path: leaf.place
+        for path, leaf in actual.leaves.items()
+        if leaf.place and not path.endswith("_cpu")
+    }
+    found = [
+        Difference(path, "outside the builders' buffers", "inside them")
+        for path, place in places.items()
+        if leaf_is_outside(place[0], spans)
+    ]
+    first = subject.addresses.setdefault(step.key, {p: a[0] for p, a in places.items()})
+    found += [
+        Difference(path, f"moved to {place[0]:#x}", f"at {first.get(path, 0):#x}")
+        for path, place in places.items()
+        if first.get(path) != place[0]
+    ]
+    found += [
+        difference
+        for path, difference in comparer.moved(actual.leaves, expected.leaves).items()
+        if path in places and leaf_is_outside(places[path][0], maps)
+    ]
+    return found
+
+
+def leaf_is_outside(address: int, spans: list[tuple[int, int]]) -> bool:
+    """Whether ``address`` lies in none of the spans."""
+    return not any(begin <= address < end for begin, end in spans)
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    begin = tensor.data_ptr()
+    return begin, begin + max(1, tensor.numel() * tensor.element_size())

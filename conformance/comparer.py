@@ -1,0 +1,180 @@
+"""Compare two builds of one step, leaf by leaf; exact unless a class says why not.
+
+A build is flattened to path -> leaf. Values, places (address, shape, strides) and
+kinds are compared apart, and one error lists every differing path in the form
+*path: actual, but should be expected*.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+
+_MAX_SHOWN = 6
+
+
+class FieldClass(Enum):
+    """What a metadata field promises on replay."""
+
+    EXACT = "equal to the eager build's"
+    BOUND = "a host upper bound, frozen at its worst case"
+    STAND_IN = "the value of a stand-in for a compiled operation, not compared"
+
+
+BOUND_FIELDS = {
+    "max_seq_len": "kernels take it as an upper bound of seq_lens",
+}
+"""Fields that may exceed the eager build's, each with the reason."""
+
+
+class ParityError(AssertionError):
+    """Two builds of one step differ; the message lists every path."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One value of a build, copied out of buffers that the next build overwrites."""
+
+    value: Any
+    place: tuple[Any, ...] | None = None
+    """(address, shape, strides, dtype) of a tensor."""
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the leaf is a tensor."""
+        return self.place is not None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One path at which two builds differ."""
+
+    path: str
+    actual: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.actual}, but should be {self.expected}"
+
+
+def leaves(attn_metadata: Any) -> dict[str, Leaf]:
+    """Every leaf of a build by path, tensors copied.
+
+    Objects that are neither tensors, containers, dataclasses nor plain values are
+    opaque: compared by type.
+    """
+    return dict(_walk(attn_metadata, ""))
+
+
+def _walk(value: Any, path: str) -> Iterator[tuple[str, Leaf]]:
+    if isinstance(value, torch.Tensor):
+        place = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
+        yield path, Leaf(value.clone(), place)
+    elif isinstance(value, int | float | str | None):
+        yield path, Leaf(value)
+    else:
+        members = list(_members(value))
+        if not members:
+            yield path, Leaf(f"a {type(value).__name__}")
+        for name, member in members:
+            yield from _walk(member, f"{path}.{name}" if path else name)
+
+
+def _members(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((str(key), member) for key, member in value.items())
+    elif isinstance(value, list | tuple):
+        yield from ((f"[{i}]", member) for i, member in enumerate(value))
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield field.name, getattr(value, field.name)
+
+
+def field_class(path: str, stand_in_fields: Collection[str]) -> FieldClass:
+    """The class of the field at ``path``, by the field's own name."""
+    name = path.rsplit(".", 1)[-1]
+    if name in stand_in_fields:
+        return FieldClass.STAND_IN
+    return FieldClass.BOUND if name in BOUND_FIELDS else FieldClass.EXACT
+
+
+def differences(
+    actual: Mapping[str, Leaf],
+    expected: Mapping[str, Leaf],
+    *,
+    stand_in_fields: Collection[str] = (),
+) -> list[Difference]:
+    """Every path at which the values of ``actual`` differ from ``expected``."""
+    found = [
+        Difference(path, _presence(path in actual), _presence(path in expected))
+        for path in sorted(actual.keys() ^ expected.keys())
+    ]
+    for path in expected:
+        if path in actual:
+            kind = field_class(path, stand_in_fields)
+            found += _value_difference(path, actual[path], expected[path], kind)
+    return found
+
+
+def moved(
+    actual: Mapping[str, Leaf], expected: Mapping[str, Leaf]
+) -> dict[str, Difference]:
+    """The tensors of both builds that lie elsewhere or are laid out otherwise."""
+    return {
+        path: Difference(path, f"at {actual[path].place}", f"at {leaf.place}")
+        for path, leaf in expected.items()
+        if path in actual and leaf.is_tensor and actual[path].place != leaf.place
+    }
+
+
+def _presence(present: bool) -> str:
+    return "present" if present else "absent"
+
+
+def _value_difference(
+    path: str, actual: Leaf, expected: Leaf, kind: FieldClass
+) -> list[Difference]:
+    if kind is FieldClass.STAND_IN:
+        return []
+    if actual.is_tensor and expected.is_tensor:
+        return _tensor_difference(path, actual.value, expected.value)
+    if actual.is_tensor or expected.is_tensor or type(actual.value) is not type(
+        expected.value
+    ):
+        return [Difference(path, _kind(actual), _kind(expected))]
+    if kind is FieldClass.BOUND:
+        holds, wanted = actual.value >= expected.value, f"at least {expected.value}"
+    else:
+        holds, wanted = actual.value == expected.value, repr(expected.value)
+    return [] if holds else [Difference(path, repr(actual.value), wanted)]
+
+
+def _kind(leaf: Leaf) -> str:
+    return "a tensor" if leaf.is_tensor else repr(leaf.value)
+
+
+def _tensor_difference(
+    path: str, actual: torch.Tensor, expected: torch.Tensor
+) -> list[Difference]:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return [Difference(path, _layout(actual), _layout(expected))]
+    wrong = (actual != expected).nonzero().tolist()
+    if not wrong:
+        return []
+    shown = wrong[:_MAX_SHOWN]
+    more = f" and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
+    at = [tuple(index) for index in shown]
+    return [
+        Difference(
+            f"{path}[{', '.join(map(str, at))}{more}]",
+            str([actual[index].item() for index in at]),
+            str([expected[index].item() for index in at]),
+        )
+    ]
+
+
+def _layout(tensor: torch.Tensor) -> str:
+    return f"{tensor.dtype} of shape {tuple(tensor.shape)}"

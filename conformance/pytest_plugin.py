@@ -1,0 +1,233 @@
+"""The suite's pytest plug-in: which subjects, which recorder, how many batches.
+
+Load it with ``-p graphparity.conformance.pytest_plugin``. It parametrizes tests
+over subjects and graph keys, keeps the tally, prints it as a table, and fails a
+session that replayed nothing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import hypothesis
+import pytest
+
+from graphparity.conformance.checks import Tally
+from graphparity.conformance.results import SubjectResult, print_results
+from graphparity.conformance.subjects.recorders import RECORDERS
+from graphparity.conformance.subjects.registry import (
+    FAMILIES,
+    QUERY_LENS,
+    load_subject,
+)
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.graph_key import GraphKey
+
+DEFAULT_FAMILY = "torch-decode"
+DEFAULT_MAX_EXAMPLES = 10
+
+
+class ConformanceSession:
+    """The results of this session by subject, and where they are reported."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.recorder: str = config.getoption("--recorder")
+        self.results: dict[str, SubjectResult] = {}
+        self._progress_path: str | None = config.getoption("--progress-file")
+        self._num_tests = self._num_done = self._num_failed = 0
+
+    def result(self, subject: Subject) -> SubjectResult:
+        """The running result of ``subject``."""
+        return self.results.setdefault(
+            subject.name,
+            SubjectResult(subject.name, self.recorder, len(subject.graph_keys)),
+        )
+
+    def collected(self, num_tests: int) -> None:
+        """Note how many tests there are."""
+        self._num_tests = num_tests
+        self._report_progress()
+
+    def finished(self, failed: bool) -> None:
+        """Note one test's end."""
+        self._num_done += 1
+        self._num_failed += failed
+        self._report_progress()
+
+    def replayed_nothing(self) -> list[str]:
+        """The subjects of which batches were checked but no step was replayed."""
+        return [
+            name
+            for name, result in self.results.items()
+            if result.tally.batches and not result.tally.steps_replayed
+        ]
+
+    def _report_progress(self) -> None:
+        if self._progress_path is None:
+            return
+        progress = {
+            "tests": self._num_tests,
+            "done": self._num_done,
+            "failed": self._num_failed,
+            "results": [asdict(result) for result in self.results.values()],
+        }
+        target = Path(self._progress_path)
+        draft = target.with_suffix(".part")
+        draft.write_text(json.dumps(progress))
+        draft.replace(target)
+
+
+SESSION = pytest.StashKey[ConformanceSession]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The suite's options."""
+    group = parser.getgroup("graphparity", "graphparity conformance")
+    group.addoption(
+        "--subject",
+        action="append",
+        help=(
+            "a family of subjects, or FAMILY:QUERY_LEN for one (may be repeated; "
+            f"default {DEFAULT_FAMILY}); families: {', '.join(FAMILIES)}, or the "
+            "address module:callable of your own"
+        ),
+    )
+    group.addoption(
+        "--recorder",
+        default="emulated",
+        help=f"what records the builds: {', '.join(RECORDERS)} (default emulated)",
+    )
+    group.addoption(
+        "--max-examples",
+        type=int,
+        default=DEFAULT_MAX_EXAMPLES,
+        help=f"random batches a key (default {DEFAULT_MAX_EXAMPLES})",
+    )
+    group.addoption(
+        "--progress-file", help="write progress and results to this file as JSON"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options, and make Hypothesis deterministic."""
+    recorder = config.getoption("--recorder")
+    if recorder not in RECORDERS:
+        raise pytest.UsageError(
+            f"unknown recorder {recorder!r}: use one of {', '.join(RECORDERS)}."
+        )
+    max_examples = config.getoption("--max-examples")
+    if max_examples < 1:
+        raise pytest.UsageError(
+            f"--max-examples {max_examples} checks nothing: give 1 or more."
+        )
+    config.stash[SESSION] = ConformanceSession(config)
+    hypothesis.settings.register_profile(
+        "conformance",
+        max_examples=max_examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+    )
+    hypothesis.settings.load_profile("conformance")
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """What this session runs on."""
+    return (
+        f"graphparity: subjects {', '.join(_subject_names(config))}; recorder "
+        f"{config.getoption('--recorder')}; {config.getoption('--max-examples')} "
+        "batches a key"
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Subjects outside, their graph keys inside; batches are drawn in the test."""
+    if "subject" not in metafunc.fixturenames:
+        return
+    subjects = _load_subjects(metafunc.config)
+    if "key" in metafunc.fixturenames:
+        cases = [
+            pytest.param(subject, key, id=f"{subject.name}-{_key_id(key)}")
+            for subject in subjects
+            for key in subject.graph_keys
+        ]
+        metafunc.parametrize(("subject", "key"), cases)
+    else:
+        metafunc.parametrize("subject", subjects, ids=[s.name for s in subjects])
+
+
+@pytest.fixture
+def tally(subject: Subject, request: pytest.FixtureRequest) -> Iterator[Tally]:
+    """The subject's running tally; the time the test takes is added to it."""
+    result = request.config.stash[SESSION].result(subject)
+    begin = monotonic()
+    yield result.tally
+    result.seconds += monotonic() - begin
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tell how many tests there are."""
+    session.config.stash[SESSION].collected(len(session.items))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Iterator[None]:
+    """Tell of each test's end."""
+    report: Any = yield
+    if report.when == "call" or (report.when == "setup" and not report.passed):
+        item.config.stash[SESSION].finished(report.failed)
+    return report
+
+
+def pytest_terminal_summary(
+    terminalreporter: Any, config: pytest.Config
+) -> None:
+    """The table of results, and every subject that replayed nothing."""
+    conformance = config.stash[SESSION]
+    if conformance.results:
+        terminalreporter.write("\n")
+        print_results(conformance.results.values())
+    for name in conformance.replayed_nothing():
+        terminalreporter.write_line(
+            f"ERROR: {name} replayed no step: its batches were all built eagerly, so "
+            "nothing was proved.",
+            red=True,
+        )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A session that replayed nothing has failed."""
+    if session.config.stash[SESSION].replayed_nothing():
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _subject_names(config: pytest.Config) -> list[str]:
+    """The subjects asked for; a family stands for every query length."""
+    names = config.getoption("--subject") or [DEFAULT_FAMILY]
+    return [
+        full_name
+        for name in names
+        for full_name in (
+            [name]
+            if name.rpartition(":")[2].isdigit()
+            else [f"{name}:{query_len}" for query_len in QUERY_LENS]
+        )
+    ]
+
+
+def _load_subjects(config: pytest.Config) -> list[Subject]:
+    recorder = config.getoption("--recorder")
+    try:
+        return [load_subject(name, recorder) for name in _subject_names(config)]
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def _key_id(key: GraphKey) -> str:
+    return "x".join(map(str, key))

@@ -1,0 +1,1 @@
+"""What the suite is run on."""

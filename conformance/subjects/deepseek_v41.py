@@ -1,0 +1,184 @@
+"""vLLM's DeepSeek-V4.1 decode on a machine without a GPU, as subjects.
+
+``blackwell`` and ``hopper`` are ``specialize(DeepseekV41ModelState)`` over that
+GPU's four metadata builders; ``vllm_specialized_decode`` is vLLM's own
+``DeepseekV41SpecializedDecodeModelState``, unmodified but for the recorder. vLLM's
+classes are the real ones, on CPU tensors with interpreted kernels.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from graphparity.conformance.decode_batches import StepLimits
+from graphparity.conformance.subjects.deepseek_v41_reference import reference_side
+from graphparity.conformance.subjects.recorders import make_recorder
+from graphparity.conformance.subjects.subject import (
+    MeteredRecorder,
+    Subject,
+    eager_twin,
+)
+from graphparity.conformance.vllm_on_cpu.deepseek_v41 import (
+    Deployment,
+    DeploymentConfig,
+    builder_memory,
+    deploy,
+    device_memory,
+    model_state,
+    rotating_memory,
+)
+from graphparity.conformance.vllm_on_cpu.platform import Flavour
+from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_IN_FIELDS
+from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+from graphparity.fastpath.specialize import Specialization, specialize
+
+BUILDER_CONSTANTS = frozenset(
+    {
+        "arange_buffer",
+        "offsets_buffer",
+        "dcp_rank_tensor",
+        "zero_row_ks",
+        "no_replay_start",
+    }
+)
+"""Buffers that a builder fills once, when it is made, and only reads afterwards."""
+
+BRANCH_MAPS = frozenset(
+    {
+        "builders.sliding_window.token_to_req_indices",
+        "builders.sparse_mla.req_id_per_token_buffer",
+    }
+)
+"""The maps that vLLM's forked build makes in every branch; the serial build makes
+the compressor's alone, which the later groups share."""
+
+IN_PLACE_INPUTS = frozenset({"block_tables.input_block_tables[3]"})
+"""The sparse MLA builder clamps its block table in place."""
+
+EDGES = (8, 64, 128)
+"""Ring capacity, block sizes and window of the deployment, in tokens."""
+
+
+def blackwell(name: str, query_len: int, recorder: str) -> Subject:
+    """``specialize(DeepseekV41ModelState)`` over the builders for SM100."""
+    return _specialized(name, DeploymentConfig(Flavour.BLACKWELL, query_len), recorder)
+
+
+def hopper(name: str, query_len: int, recorder: str) -> Subject:
+    """``specialize(DeepseekV41ModelState)`` over the builders for SM90."""
+    return _specialized(name, DeploymentConfig(Flavour.HOPPER, query_len), recorder)
+
+
+def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject:
+    """vLLM's own specialized state over the builders for SM100, which alone it
+    takes for recordable."""
+    deployment = deploy(DeploymentConfig(Flavour.BLACKWELL, query_len))
+    from vllm.models.deepseek_v41.nvidia.specialized_decode.runtime.model_state import (
+        DeepseekV41SpecializedDecodeModelState,
+    )
+
+    from graphparity.conformance.vllm_on_cpu.vllm_recording import recording_with
+
+    state = model_state(deployment, DeepseekV41SpecializedDecodeModelState)
+    metered = _recorder(recorder, deployment, state)
+    with recording_with(metered):
+        _record(deployment, state)
+    return _subject(name, deployment, state, metered, branch_maps=BRANCH_MAPS)
+
+
+def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
+    deployment = deploy(config)
+    from vllm.config import CUDAGraphMode
+    from vllm.models.deepseek_v41.nvidia.model_state import DeepseekV41ModelState
+
+    made: list[MeteredRecorder] = []
+
+    def recorder_of(state: Any) -> MeteredRecorder:
+        made.append(_recorder(recorder, deployment, state))
+        return made[-1]
+
+    specialization = Specialization(
+        full_mode=CUDAGraphMode.FULL,
+        make_recorder=recorder_of,
+        graph_keys=lambda state: _graph_keys(deployment),
+    )
+    state_cls = specialize(DeepseekV41ModelState, specialization)
+    state = model_state(deployment, state_cls)
+    _record(deployment, state)
+    return _subject(name, deployment, state, made[0])
+
+
+def _recorder(name: str, deployment: Deployment, state: Any) -> MeteredRecorder:
+    return make_recorder(
+        name,
+        deployment.device,
+        device_memory(deployment, state),
+        rotating_memory(deployment, state).values(),
+    )
+
+
+def _record(deployment: Deployment, state: Any) -> None:
+    state.capture_inner_cudagraphs(
+        deployment.input_buffers,
+        deployment.block_tables,
+        deployment.attn_groups,
+        deployment.kv_cache_config,
+    )
+
+
+def _graph_keys(deployment: Deployment) -> tuple[GraphKey, ...]:
+    from vllm.config import CUDAGraphMode
+
+    return keys_to_record(
+        deployment.cudagraph_manager.dispatch,
+        max_num_reqs=deployment.config.max_num_seqs,
+        query_lens=[deployment.config.query_len],
+        full_mode=CUDAGraphMode.FULL,
+    )
+
+
+def _subject(
+    name: str,
+    deployment: Deployment,
+    state: Any,
+    recorder: MeteredRecorder,
+    branch_maps: frozenset[str] = frozenset(),
+) -> Subject:
+    from vllm.config import CUDAGraphMode
+    from vllm.models.deepseek_v41.nvidia.model_state import DeepseekV41ModelState
+    from vllm.v1.worker.gpu.input_batch import InputBatch
+
+    config = deployment.config
+    return Subject(
+        name=name,
+        state=state,
+        eager_state=eager_twin(state, DeepseekV41ModelState),
+        reference=reference_side(deployment),
+        recorder=recorder,
+        limits=StepLimits(
+            query_len=config.query_len,
+            max_num_reqs=config.max_num_seqs,
+            max_num_tokens=config.max_num_batched_tokens,
+            max_model_len=config.max_model_len,
+            edges=EDGES,
+        ),
+        graph_keys=_graph_keys(deployment),
+        dispatch=deployment.cudagraph_manager.dispatch,
+        cudagraph_modes=CUDAGraphMode,
+        input_batch_cls=InputBatch,
+        input_buffers=deployment.input_buffers,
+        block_tables=deployment.block_tables,
+        req_states=deployment.req_states,
+        attn_groups=deployment.attn_groups,
+        kv_cache_config=deployment.kv_cache_config,
+        memory=device_memory(deployment, state),
+        builder_outputs=frozenset(_builder_outputs(deployment)),
+        in_place_inputs=IN_PLACE_INPUTS,
+        branch_maps=branch_maps,
+        stand_in_fields=frozenset(STAND_IN_FIELDS),
+    )
+
+
+def _builder_outputs(deployment: Deployment) -> Iterator[str]:
+    for path in builder_memory(deployment):
+        if path.rsplit(".", 1)[-1] not in BUILDER_CONSTANTS:
+            yield path

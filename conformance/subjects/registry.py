@@ -1,0 +1,65 @@
+"""Subjects by name, loaded when asked for.
+
+A subject's name is ``FAMILY:QUERY_LEN``; a family is one of ``FAMILIES`` or the
+address ``module:callable`` of a function that makes a ``Subject`` of a decode query
+length.
+"""
+
+import functools
+import importlib
+from collections.abc import Callable
+
+from graphparity.conformance.subjects.subject import Subject, require_model_state
+
+FAMILIES = {
+    "deepseek-v41-blackwell": "graphparity.conformance.subjects.deepseek_v41:blackwell",
+    "deepseek-v41-hopper": "graphparity.conformance.subjects.deepseek_v41:hopper",
+    "vllm-specialized-decode": (
+        "graphparity.conformance.subjects.deepseek_v41:vllm_specialized_decode"
+    ),
+    "torch-decode": "graphparity.conformance.subjects.torch_decode:torch_decode",
+}
+"""Family name -> address of the function that makes its subjects."""
+
+QUERY_LENS = (1, 2, 3)
+"""The decode query lengths each family is checked at, in tokens a request."""
+
+SubjectMaker = Callable[[str, int, str], Subject]
+"""Makes the subject of (name, query length, recorder name)."""
+
+
+@functools.cache
+def load_subject(name: str, recorder: str = "emulated") -> Subject:
+    """The subject of that name, set up and recorded; one object a process.
+
+    Raises:
+        ValueError: the name, its family or its recorder is unknown.
+        TypeError: the family makes something that is no subject, or whose state
+            lacks a method of the interface.
+    """
+    family, _, query_len = name.rpartition(":")
+    if not family or not query_len.isdigit() or int(query_len) < 1:
+        raise ValueError(
+            f"subject {name!r} does not end in a query length: write FAMILY:QUERY_LEN, "
+            "for example torch-decode:1."
+        )
+    subject = _family(family)(name, int(query_len), recorder)
+    if not isinstance(subject, Subject):
+        raise TypeError(
+            f"{family!r} made a {type(subject).__name__} for {name!r}: it must return "
+            "a graphparity.conformance.subjects.subject.Subject."
+        )
+    require_model_state(subject.state)
+    return subject
+
+
+def _family(family: str) -> SubjectMaker:
+    module_name, _, attribute = FAMILIES.get(family, family).partition(":")
+    try:
+        maker: SubjectMaker = getattr(importlib.import_module(module_name), attribute)
+    except (ModuleNotFoundError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"unknown subject {family!r} ({error}): use one of {', '.join(FAMILIES)}, "
+            "or the address module:callable of your own."
+        ) from error
+    return maker

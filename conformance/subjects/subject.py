@@ -1,0 +1,144 @@
+"""A subject: a model state under test, with all that a runner would drive it by.
+
+The state is touched only through the ``ModelState`` interface. Whether a step was
+really replayed is told by the recorder it was given, never by the state.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from graphparity.conformance.decode_batches import StepLimits
+from graphparity.conformance.memory import Memory
+from graphparity.fastpath.graph_key import Dispatch, GraphKey
+from graphparity.fastpath.recorders.protocol import RecordedGraph, Recorder
+from graphparity.reference.interface import ModelState
+from graphparity.reference.model_state import ReferenceModelState
+
+T = TypeVar("T")
+
+REQUIRED_METHODS = (
+    "add_request",
+    "remove_request",
+    "apply_staged_writes",
+    "initialize_kv_cache",
+    "capture_inner_cudagraphs",
+    "prepare_inputs",
+    "prepare_dummy_inputs",
+    "prepare_attn",
+)
+
+
+class MeteredGraph:
+    """A recorded graph that tells its recorder of every replay."""
+
+    def __init__(self, graph: RecordedGraph, recorder: "MeteredRecorder") -> None:
+        self.graph = graph
+        self._recorder = recorder
+
+    @property
+    def num_nodes(self) -> int:
+        """Device operations in the graph."""
+        return self.graph.num_nodes
+
+    def replay(self) -> None:
+        """Replay, noted by the recorder."""
+        self._recorder.num_replays += 1
+        self._recorder.last_replayed = self
+        self.graph.replay()
+
+    def release(self) -> None:
+        """Release the graph."""
+        self.graph.release()
+
+
+class MeteredRecorder:
+    """A recorder that counts what it captured and how often that was replayed."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self.name = recorder.name
+        self.num_captures = 0
+        self.num_replays = 0
+        self.last_replayed: MeteredGraph | None = None
+
+    def warm_up(self, build: Callable[[], object]) -> None:
+        """Warm up ``build``."""
+        self._recorder.warm_up(build)
+
+    def synchronize(self) -> None:
+        """Wait for the warm-ups."""
+        self._recorder.synchronize()
+
+    def capture(self, build: Callable[[], T]) -> tuple[MeteredGraph, T]:
+        """Capture ``build``, counted."""
+        graph, built = self._recorder.capture(build)
+        self.num_captures += 1
+        return MeteredGraph(graph, self), built
+
+
+@dataclass(frozen=True)
+class ReferenceSide:
+    """Our reference model state, set up for the subject's configuration."""
+
+    state: ReferenceModelState
+    attn_groups: Any
+    kv_cache_config: Any
+    modes: Any
+    """The reference's own ``CUDAGraphMode``."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model state under test, its eager twin, and what a step of both reads."""
+
+    name: str
+    state: ModelState
+    """Under test: recorded, and served by replays."""
+    eager_state: ModelState
+    """Builds the same steps eagerly, into the same buffers."""
+    reference: ReferenceSide
+    recorder: MeteredRecorder
+    limits: StepLimits
+    graph_keys: tuple[GraphKey, ...]
+    dispatch: Dispatch
+    cudagraph_modes: Any
+    """The runner's ``CUDAGraphMode``: FULL and NONE are used."""
+    input_batch_cls: Any
+    input_buffers: Any
+    block_tables: Any
+    req_states: Any
+    attn_groups: Any
+    kv_cache_config: Any
+    memory: Memory
+    """All device memory that a step reads or writes."""
+    builder_outputs: frozenset[str]
+    """Paths of the buffers that builds write; poisoned before every step."""
+    in_place_inputs: frozenset[str] = frozenset()
+    """Paths of the inputs that a build is known to change."""
+    branch_maps: frozenset[str] = frozenset()
+    """Paths of token-to-request maps that only a forked branch builds."""
+    stand_in_fields: frozenset[str] = frozenset()
+    """Metadata fields whose values come from stand-ins: not compared."""
+    addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
+    """Where the replayed metadata of each key lay the first time."""
+
+
+def eager_twin(state: Any, base: type[T]) -> T:
+    """A ``base`` over the very buffers of ``state``, an instance of its subclass.
+
+    It builds each step as ``base`` does, and shares all memory with ``state``.
+    """
+    twin = base.__new__(base)
+    vars(twin).update(vars(state))
+    return twin
+
+
+def require_model_state(state: object) -> None:
+    """Raise ``TypeError`` naming every interface method that ``state`` lacks."""
+    missing = [name for name in REQUIRED_METHODS if not hasattr(state, name)]
+    if missing:
+        raise TypeError(
+            f"subject {type(state).__qualname__} lacks {', '.join(missing)}: a subject "
+            "implements graphparity.reference.interface.ModelState."
+        )

@@ -1,0 +1,222 @@
+"""The torch model state, specialized, as a subject that needs no vLLM.
+
+It runs in milliseconds, so the checks themselves are tested on it.
+"""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from graphparity.conformance.decode_batches import StepLimits
+from graphparity.conformance.subjects.recorders import make_recorder
+from graphparity.conformance.subjects.subject import (
+    MeteredRecorder,
+    ReferenceSide,
+    Subject,
+    eager_twin,
+)
+from graphparity.conformance.subjects.torch_model_state import TorchModelState
+from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+from graphparity.fastpath.specialize import Specialization, specialize
+from graphparity.reference.attention import AttentionGroup
+from graphparity.reference.block_table import BlockTables
+from graphparity.reference.compressor import CompressorMetadataBuilder
+from graphparity.reference.input_batch import InputBatch, InputBuffers
+from graphparity.reference.interface import CUDAGraphMode
+from graphparity.reference.kv_cache_interface import (
+    CircularBufferSpec,
+    KVCacheConfig,
+    KVCacheGroupSpec,
+    SlidingWindowMLASpec,
+)
+from graphparity.reference.model_state import DecodeConfig, ReferenceModelState
+from graphparity.reference.sliding_window import SlidingWindowMetadataBuilder
+
+MAX_NUM_REQS, MAX_MODEL_LEN = 8, 64
+CAPACITY, WINDOW, BLOCK_SIZE = 4, 8, 8
+CAPTURE_SIZES = (1, 2, 4, 8, 16, 24)
+RING = CircularBufferSpec(block_size=CAPACITY)
+SLIDING_WINDOW = SlidingWindowMLASpec(
+    block_size=BLOCK_SIZE, sliding_window=WINDOW, bounded_replay=True
+)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What the ladder answers for a step."""
+
+    cg_mode: CUDAGraphMode
+    num_tokens: int
+    num_reqs: int | None
+    uniform_token_count: int | None
+
+
+def dispatch(
+    num_reqs: int,
+    num_tokens: int,
+    uniform_token_count: int | None,
+    num_active_loras: int,
+) -> Descriptor:
+    """The smallest capture size, rounded up to whole requests, that holds the step;
+    a step that none holds runs eagerly."""
+    if uniform_token_count is not None:
+        for size in CAPTURE_SIZES:
+            rung_reqs = -(-size // uniform_token_count)
+            if num_reqs <= rung_reqs <= MAX_NUM_REQS:
+                return Descriptor(
+                    CUDAGraphMode.FULL,
+                    rung_reqs * uniform_token_count,
+                    rung_reqs,
+                    uniform_token_count,
+                )
+    return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
+
+
+def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
+    """``specialize(TorchModelState)`` over buffers of its own."""
+    device = torch.device("cpu:0")
+    config = _decode_config(query_len, device)
+    buffers = InputBuffers(config.max_num_reqs, config.max_num_tokens, device)
+    tables = _block_tables(config)
+    made: list[MeteredRecorder] = []
+
+    def recorder_of(state: TorchModelState) -> MeteredRecorder:
+        memory = _memory(state, buffers, tables)
+        made.append(make_recorder(recorder, device, memory))
+        return made[-1]
+
+    specialization = Specialization(
+        full_mode=CUDAGraphMode.FULL,
+        make_recorder=recorder_of,
+        graph_keys=lambda state: _graph_keys(query_len),
+    )
+    state = specialize(TorchModelState, specialization)(
+        config, capacity=CAPACITY, window=WINDOW, block_size=BLOCK_SIZE
+    )
+    kv_cache_config = _kv_cache_config()
+    state.initialize_kv_cache(kv_cache_config, tables)
+    state.capture_inner_cudagraphs(buffers, tables, [], kv_cache_config)
+    return _subject(name, state, made[0], buffers, tables)
+
+
+def _decode_config(query_len: int, device: torch.device) -> DecodeConfig:
+    return DecodeConfig(
+        max_num_reqs=MAX_NUM_REQS,
+        max_num_tokens=max(32, MAX_NUM_REQS * query_len),
+        max_model_len=MAX_MODEL_LEN,
+        token_lookback_depth=0,
+        device=device,
+        decode_query_len=query_len,
+    )
+
+
+def _block_tables(config: DecodeConfig) -> BlockTables:
+    return BlockTables(
+        [CAPACITY, BLOCK_SIZE],
+        config.max_num_reqs,
+        config.max_num_tokens,
+        [1, MAX_MODEL_LEN // BLOCK_SIZE],
+        config.device,
+        slot_mapping_enabled=[False, True],
+    )
+
+
+def _kv_cache_config() -> KVCacheConfig:
+    groups = [
+        KVCacheGroupSpec(["compressor"], RING),
+        KVCacheGroupSpec(["sliding_window"], SLIDING_WINDOW),
+    ]
+    return KVCacheConfig(num_blocks=4000, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def _graph_keys(query_len: int) -> tuple[GraphKey, ...]:
+    return keys_to_record(
+        dispatch,
+        max_num_reqs=MAX_NUM_REQS,
+        query_lens=[query_len],
+        full_mode=CUDAGraphMode.FULL,
+    )
+
+
+def _tensors(owner: object, path: str) -> dict[str, torch.Tensor]:
+    return {
+        f"{path}.{name}": tensor
+        for name, tensor in vars(owner).items()
+        if isinstance(tensor, torch.Tensor)
+    }
+
+
+def _builder_memory(state: TorchModelState) -> dict[str, torch.Tensor]:
+    compressor = _tensors(state.compressor, "builders.compressor")
+    return compressor | _tensors(state.sliding_window, "builders.sliding_window")
+
+
+def _memory(
+    state: TorchModelState, buffers: InputBuffers, tables: BlockTables
+) -> dict[str, torch.Tensor]:
+    memory = _builder_memory(state) | _tensors(state, "state")
+    memory |= _tensors(buffers, "input_buffers")
+    memory["block_tables.slot_mappings"] = tables.slot_mappings
+    for group, table in enumerate(tables.input_block_tables):
+        memory[f"block_tables.input_block_tables[{group}]"] = table
+    return memory
+
+
+def _reference_side(config: DecodeConfig) -> ReferenceSide:
+    ring = CompressorMetadataBuilder(RING)
+    window = SlidingWindowMetadataBuilder(
+        SLIDING_WINDOW, decode_query_len=config.decode_query_len
+    )
+    groups = [
+        [AttentionGroup(object, ["compressor"], RING, 0, metadata_builders=[ring])],
+        [
+            AttentionGroup(
+                object, ["sliding_window"], SLIDING_WINDOW, 1, metadata_builders=[window]
+            )
+        ],
+    ]
+    state = ReferenceModelState(config)
+    return ReferenceSide(state, groups, _kv_cache_config(), CUDAGraphMode)
+
+
+def _subject(
+    name: str,
+    state: Any,
+    recorder: MeteredRecorder,
+    buffers: InputBuffers,
+    tables: BlockTables,
+) -> Subject:
+    config = state.config
+    constants = {"window_range", "token_range", "no_replay_start"}
+    token_ids = torch.zeros((MAX_NUM_REQS, MAX_MODEL_LEN), dtype=torch.int32)
+    return Subject(
+        name=name,
+        state=state,
+        eager_state=eager_twin(state, TorchModelState),
+        reference=_reference_side(config),
+        recorder=recorder,
+        limits=StepLimits(
+            query_len=config.decode_query_len,
+            max_num_reqs=config.max_num_reqs,
+            max_num_tokens=config.max_num_tokens,
+            max_model_len=config.max_model_len,
+            edges=(CAPACITY, WINDOW),
+        ),
+        graph_keys=_graph_keys(config.decode_query_len),
+        dispatch=dispatch,
+        cudagraph_modes=CUDAGraphMode,
+        input_batch_cls=InputBatch,
+        input_buffers=buffers,
+        block_tables=tables,
+        req_states=SimpleNamespace(all_token_ids=SimpleNamespace(gpu=token_ids)),
+        attn_groups=[],
+        kv_cache_config=_kv_cache_config(),
+        memory=_memory(state, buffers, tables),
+        builder_outputs=frozenset(
+            path
+            for path in _builder_memory(state)
+            if path.rsplit(".", 1)[-1] not in constants
+        ),
+    )

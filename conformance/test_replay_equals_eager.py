@@ -1,0 +1,36 @@
+"""After a replay, memory holds what an eager build of the step would have left."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.decode_batches import decode_batches, histories
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.graph_key import GraphKey
+
+
+def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> None:
+    """For random batches of every key: values, places, and all device memory."""
+
+    @given(batch=decode_batches(subject.limits, key))
+    def check(batch: object) -> None:
+        check_step(subject, batch, tally)  # type: ignore[arg-type]
+
+    check()
+
+
+def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> None:
+    """Prefills, dummy steps and eager steps between decodes leave nothing behind
+    that a replay would miss."""
+
+    @given(history=histories(subject.limits, subject.graph_keys))
+    def check(history: list[object]) -> None:
+        for step in history:
+            check_step(subject, step, tally)  # type: ignore[arg-type]
+
+    check()
+
+
+def test_capture_reads_compared_memory(subject: Subject) -> None:
+    """What a forward graph captured over a key's rung reads is memory in which the
+    checks compare a replay with the eager build."""

@@ -1,0 +1,138 @@
+"""Stand-ins for what cannot load without a GPU, and the fields they fill.
+
+A wheel of vLLM links CUDA libraries, so a CPU machine cannot load its compiled
+modules, DeepGEMM or the CuTe DSL. Metadata builds need almost nothing of them:
+that they import, a few yes-or-no questions, and one operation, DeepGEMM's
+schedule of paged logits. Each replacement is named in `STAND_INS`; metadata
+fields whose values come from one are named in `STAND_IN_FIELDS`, and their
+values are not to be compared with a GPU's (their addresses and presence are).
+Two builds on this machine use the same stand-in and must agree.
+"""
+
+import importlib.machinery
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+STAND_INS: dict[str, str] = {}
+"""Name of every installed stand-in -> what it stands for."""
+
+STAND_IN_FIELDS = frozenset({"schedule_metadata"})
+"""Metadata fields filled by a stand-in: not comparable with a GPU's values."""
+
+_COMPILED_MODULES = {
+    "vllm._C_stable_libtorch": "vLLM's CUDA kernels",
+    "vllm._moe_C_stable_libtorch": "vLLM's mixture-of-experts kernels",
+    "vllm._flashmla_C": "FlashMLA's kernels",
+    "vllm._flashmla_extension_C": "FlashMLA's extension kernels",
+    "vllm._deepselect_C": "the DeepSelect top-k kernels",
+    "vllm.vllm_flash_attn._vllm_fa2_C": "FlashAttention 2's kernels",
+    "vllm.vllm_flash_attn._vllm_fa3_C": "FlashAttention 3's kernels",
+}
+_WARM_UP = "vllm.models.deepseek_v41.nvidia.specialized_decode.runtime.warmup"
+# What `vllm/utils/deep_gemm.py` (`has_deep_gemm_sparse_mqa`) looks for; a
+# builder only asks whether they exist.
+_DEEP_GEMM_KERNELS = (
+    "fp8_fp4_mqa_logits",
+    "fp8_fp4_paged_mqa_logits",
+    "fp8_fp4_sparse_mqa_logits",
+    "fp8_fp4_paged_sparse_mqa_logits",
+    "get_sparse_mqa_logits_metadata",
+    "get_paged_sparse_mqa_logits_metadata",
+)
+# `torch.library` fragments undefine their operators when collected.
+_LIBRARIES: list[Any] = []
+
+
+@torch.library.custom_op("graphparity_stand_in::paged_mqa_schedule", mutates_args=())
+def paged_mqa_schedule(context_lens: torch.Tensor, num_sms: int) -> torch.Tensor:
+    """Split the pages of `context_lens` over `num_sms`: `[num_sms + 1, 2]` int32.
+
+    DeepGEMM's `get_paged_mqa_logits_metadata` has the same shape, dtype and
+    dependence on every context length, not the same values. One opaque operator,
+    as on a GPU it is one kernel: a dispatch mode sees one node.
+    """
+    pages = torch.ceil(context_lens.reshape(-1).float() / 64).int().cumsum(0)
+    pages_per_sm = (pages[-1] + num_sms - 1) // num_sms
+    starts = torch.arange(num_sms + 1, device=context_lens.device) * pages_per_sm
+    rows = torch.searchsorted(pages, starts, right=True)
+    return torch.stack([rows.int(), starts.int()], 1)
+
+
+def install_stand_ins(num_sms: int) -> None:
+    """Install every stand-in for a GPU of `num_sms` multiprocessors.
+
+    Must run before the first vLLM import, since `vllm/platforms/cuda.py` imports
+    compiled modules and `vllm/utils/import_utils.py` caches what it found.
+    """
+    for name, meaning in _COMPILED_MODULES.items():
+        _add_module(name, meaning)
+    _add_module(_WARM_UP, "kernel tuning, which needs the CuTe DSL", warm_up=_nothing)
+    _add_deep_gemm()
+    _add_operators()
+    _add_device_properties(num_sms)
+
+
+def _nothing(*_args: Any) -> None:
+    """Stand-in of a call with no effect on metadata."""
+
+
+def _add_module(name: str, meaning: str, **members: Any) -> None:
+    """Put an importable module into `sys.modules`; `find_spec` must accept it."""
+    module = ModuleType(name, meaning)
+    module.__spec__ = importlib.machinery.ModuleSpec(name, None)
+    vars(module).update(members)
+    sys.modules[name] = module
+    STAND_INS[name] = meaning
+
+
+def _add_deep_gemm() -> None:
+    """DeepGEMM 2.8, the first version with the sparse-indexer kernels."""
+
+    def get_paged_mqa_logits_metadata(
+        context_lens: torch.Tensor, _block_kv: int, num_sms: int, **_kwargs: Any
+    ) -> Any:
+        return paged_mqa_schedule(context_lens, num_sms)
+
+    _add_module(
+        "deep_gemm",
+        "DeepGEMM: the schedule of paged logits, and the names of its kernels",
+        __version__="2.8.0",
+        get_paged_mqa_logits_metadata=get_paged_mqa_logits_metadata,
+        **{name: _not_a_kernel(name) for name in _DEEP_GEMM_KERNELS},
+    )
+
+
+def _not_a_kernel(name: str) -> Any:
+    def kernel(*_args: Any, **_kwargs: Any) -> None:
+        raise NotImplementedError(f"deep_gemm.{name} is a stand-in without a kernel.")
+
+    return kernel
+
+
+def _add_operators() -> None:
+    """Questions that vLLM asks compiled operators while it imports and configures."""
+    _define("_C", "cutlass_scaled_mm_supports_block_fp8(int cap) -> bool", True)
+    _define("_C", "cutlass_scaled_mm_supports_fp8(int cap) -> bool", True)
+    _define("_C", "cutlass_group_gemm_supported(int cap) -> bool", True)
+    _define("_C", "cutlass_scaled_mm_supports_fp4(int cap) -> bool", True)
+    # DeepSelect's strictest row alignment: `sparse_mqa_logits.py` checks it.
+    _define("deep_select", "get_alignment_requirement() -> (int, int)", (1024, 1024))
+
+
+def _define(namespace: str, schema: str, answer: Any) -> None:
+    untyped_library: Any = torch.library.Library
+    library = untyped_library(namespace, "FRAGMENT")
+    name = schema.partition("(")[0]
+    library.define(schema)
+    library.impl(name, lambda *_args: answer, "CompositeExplicitAutograd")
+    _LIBRARIES.append(library)
+    STAND_INS[f"torch.ops.{namespace}.{name}"] = f"a constant answer, {answer}"
+
+
+def _add_device_properties(num_sms: int) -> None:
+    properties = SimpleNamespace(multi_processor_count=num_sms)
+    torch.cuda.get_device_properties = lambda *_args: properties  # type: ignore[assignment]
+    STAND_INS["torch.cuda.get_device_properties"] = f"a GPU of {num_sms} SMs"

@@ -1,0 +1,140 @@
+"""Recordings of attention-metadata builds by graph key, and their replay.
+
+A recording is one key's captured build and the metadata captured with it: the
+metadata's tensors lie in buffers that the builders own, so replaying the
+captured device work is all a step of that key needs. A step without a recording
+builds eagerly, and is counted under the reason why.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.recorders.protocol import (
+    CaptureError,
+    RecordedGraph,
+    Recorder,
+)
+
+logger = logging.getLogger(__name__)
+
+AttnMetadata = dict[str, Any]
+"""Layer name -> that layer's metadata object."""
+BuildFn = Callable[[], AttnMetadata]
+
+
+class EagerReason(Enum):
+    """Why a step built its metadata eagerly."""
+
+    NOT_FULL = "the step is not FULL"
+    DUMMY = "the step is a dummy (for_capture)"
+    PREFILL = "the FULL step carries prefill rows"
+    VARLEN = "the FULL step's query lengths are only bounded (max_query_len is set)"
+    MICROBATCH = "the step is a microbatch"
+    CAPTURE_REFUSED = "the key's build cannot be recorded"
+    MISSING_RECORDING = "the key has no recording"
+
+
+class Recording(NamedTuple):
+    """One key's recorded build."""
+
+    graph: RecordedGraph
+    attn_metadata: AttnMetadata
+    launch: Callable[[], None] | None
+    """Replays the graph; None for a build without device work."""
+
+
+class MetadataGraphs:
+    """The recordings of a model state, and what its steps did with them."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._recordings: dict[GraphKey, Recording] = {}
+        self._refusals: dict[GraphKey, CaptureError] = {}
+        self.num_replayed = 0
+        self.eager_steps: Counter[EagerReason] = Counter()
+
+    @property
+    def recordings(self) -> Mapping[GraphKey, Recording]:
+        """The recordings by key, read-only."""
+        return MappingProxyType(self._recordings)
+
+    @property
+    def refusals(self) -> Mapping[GraphKey, CaptureError]:
+        """Why a key's build could not be recorded, read-only."""
+        return MappingProxyType(self._refusals)
+
+    def record(
+        self, keys: Iterable[GraphKey], stage: Callable[[GraphKey], BuildFn]
+    ) -> None:
+        """Record the build of every key, in the order given.
+
+        Args:
+            keys: the keys to record; their former recordings are dropped.
+            stage: prepares a dummy step of a key and returns its build.
+
+        All keys are warmed up before the first is captured, so one
+        synchronisation serves them all. A key that cannot be recorded stays
+        eager, and is named in ``refusals`` and in the log.
+        """
+        self.release()
+        keys = tuple(keys)
+        for key in keys:
+            self._recorder.warm_up(stage(key))
+        self._recorder.synchronize()
+        for key in keys:
+            self._capture(key, stage(key))
+
+    def replay(self, key: GraphKey) -> AttnMetadata | None:
+        """Refresh the builders' buffers by replaying the build of ``key``.
+
+        Returns the metadata that reads those buffers; None, with the reason
+        counted, if the key has no recording.
+        """
+        recording = self._recordings.get(key)
+        if recording is None:
+            self._count_unrecorded(key)
+            return None
+        if recording.launch is not None:
+            recording.launch()
+        self.num_replayed += 1
+        return recording.attn_metadata
+
+    def count_eager(self, reason: EagerReason) -> None:
+        """Count one step that built its metadata eagerly."""
+        self.eager_steps[reason] += 1
+
+    def release(self) -> None:
+        """Drop every recording: their steps build eagerly until recorded again."""
+        for recording in self._recordings.values():
+            recording.graph.release()
+        self._recordings.clear()
+        self._refusals.clear()
+
+    def _capture(self, key: GraphKey, build: BuildFn) -> None:
+        try:
+            graph, attn_metadata = self._recorder.capture(build)
+        except CaptureError as error:
+            self._refusals[key] = error
+            logger.warning("%s stays eager: %s", key, error)
+            return
+        launch = graph.replay if graph.num_nodes else None
+        self._recordings[key] = Recording(graph, attn_metadata, launch)
+
+    def _count_unrecorded(self, key: GraphKey) -> None:
+        if key in self._refusals:
+            self.count_eager(EagerReason.CAPTURE_REFUSED)
+            return
+        if not self.eager_steps[EagerReason.MISSING_RECORDING]:
+            logger.warning(
+                "a FULL decode step of %s has no recorded metadata build and builds "
+                "eagerly; recorded keys: %d. Counted as %s from here on.",
+                key,
+                len(self._recordings),
+                EagerReason.MISSING_RECORDING.name,
+            )
+        self.count_eager(EagerReason.MISSING_RECORDING)

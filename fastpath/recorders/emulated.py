@@ -1,0 +1,190 @@
+"""CUDA graphs emulated on CPU tensors, for any torch code and interpreted Triton.
+
+What a CUDA graph fixes is fixed here: addresses, shapes, strides, host scalars,
+launch grids. What a capture cannot record is refused with the caller's line.
+What a capture does not do, execute, is undone.
+
+Not modelled:
+- reuse of pool memory inside one graph and between graphs, beyond the poison;
+- races between forked streams: operations run in the order they were called;
+- when an asynchronous copy reads its pinned source: here it is read in order;
+- NumPy aliases of device memory made before the capture, and raw addresses;
+- `torch.to_dlpack` and storage objects, which no mode sees; `Tensor.__dlpack__` is;
+- stores of interpreted kernels outside their buffers;
+- compilation of a kernel during a capture;
+- operations that check values on the CPU only, such as `one_hot`, are refused;
+- a capture runs each operation once, so inputs must be valid while recording;
+- mixed devices that eager CUDA refuses anyway (`torch.cat` of host scalars).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, TypeVar
+
+import torch
+
+from graphparity.fastpath.recorders.call_sites import call_site
+from graphparity.fastpath.recorders.capture_modes import FunctionMode, OperationMode
+from graphparity.fastpath.recorders.capture_session import CaptureSession
+from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
+from graphparity.fastpath.recorders.kernel_launches import recorded_launches
+from graphparity.fastpath.recorders.nodes import Node
+from graphparity.fastpath.recorders.protocol import CaptureError
+from graphparity.fastpath.recorders.refusals import NESTED, REPLAYS, SYNCHRONIZES, Refusal
+
+T = TypeVar("T")
+
+# 0x7f repeated is a huge number in every integer and floating-point type but float16
+# and float8, where it is not a number: it shows in sums, and is no common sentinel.
+POISON_BYTE = 0x7F
+
+
+class EmulatedGraph:
+    """Recorded operations on CPU tensors, run again in order by `replay`."""
+
+    def __init__(self, nodes: Sequence[Node], pool: GraphPool) -> None:
+        self._nodes: tuple[Node, ...] | None = tuple(nodes)
+        self._runs = tuple(node.run for node in nodes)
+        self._pool: GraphPool | None = pool
+
+    def __repr__(self) -> str:
+        if self._nodes is None:
+            return "<EmulatedGraph, released>"
+        return "\n".join([f"<EmulatedGraph of {len(self._nodes)} nodes>", *self.describe()])
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The recorded operations in order; none after `release`."""
+        return self._nodes or ()
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of recorded operations."""
+        return len(self.nodes)
+
+    def describe(self) -> list[str]:
+        """Return one line for each node: index, kind, name and the caller's line."""
+        return [node.describe() for node in self.nodes]
+
+    def replay(self) -> None:
+        """Poison the graph's own allocations, then run every node.
+
+        Raises:
+            RuntimeError: the graph was released.
+            CaptureError: a capture is in progress.
+        """
+        _refuse_in_capture("EmulatedGraph.replay", REPLAYS)
+        if self._pool is None:
+            raise RuntimeError(
+                "this EmulatedGraph was released, so it cannot be replayed; capture it again."
+            )
+        with torch.no_grad():
+            self._pool.poison()
+            for run in self._runs:
+                run()
+
+    def without(self, index: int) -> "EmulatedGraph":
+        """Return a graph on the same memory that lacks the node at position `index`.
+
+        Raises:
+            IndexError: there is no such node.
+            RuntimeError: the graph was released.
+        """
+        if self._pool is None:
+            raise RuntimeError(
+                "this EmulatedGraph was released, so it has no nodes; capture it again."
+            )
+        if not 0 <= index < self.num_nodes:
+            raise IndexError(
+                f"index {index} names no node of this EmulatedGraph; "
+                f"use 0 <= index < num_nodes = {self.num_nodes}."
+            )
+        return EmulatedGraph(self.nodes[:index] + self.nodes[index + 1 :], self._pool)
+
+    def release(self) -> None:
+        """Drop the nodes and the pool; graphs made by `without` keep theirs."""
+        self._nodes, self._runs, self._pool = None, (), None
+
+
+class EmulatedRecorder:
+    """Captures builds whose device memory is declared CPU tensors.
+
+    Args:
+        device: the device that factories name to allocate device memory, with an
+            index, such as `torch.device("cpu:0")`; during a capture `Tensor.device`
+            of device memory is this device. Any other device is the host.
+        device_memory: tensors whose storages are device memory.
+        pinned_memory: tensors whose storages are persistent pinned host memory; a
+            non-blocking copy reads them again at every replay.
+        rotating_memory: tensors whose storages a rotating buffer hands out; a capture
+            refuses them as operands of device work.
+        poison_byte: byte that fills the graph's own allocations before each replay.
+
+    Raises:
+        ValueError: `device` has no index, a storage is declared twice with different
+            placements, or `poison_byte` is no byte.
+    """
+
+    name: ClassVar[str] = "emulated"
+    _capturing: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        device: torch.device,
+        device_memory: Iterable[torch.Tensor],
+        pinned_memory: Iterable[torch.Tensor] = (),
+        rotating_memory: Iterable[torch.Tensor] = (),
+        *,
+        poison_byte: int = POISON_BYTE,
+    ) -> None:
+        if device.type != "cpu" or device.index is None:
+            raise ValueError(
+                f"device {str(device)!r} is not a CPU device with an index, by which device "
+                'allocations are told from host allocations; use torch.device("cpu:0").'
+            )
+        if not 0 <= poison_byte <= 255:
+            raise ValueError(f"poison_byte {poison_byte} is no byte; use 0 to 255.")
+        self._device = device
+        self._poison_byte = poison_byte
+        self._memory = DeviceMemory(device_memory, pinned_memory, rotating_memory)
+
+    def warm_up(self, build: Callable[[], object]) -> None:
+        """Run `build` once; unlike a capture it executes and writes its buffers."""
+        build()
+
+    def synchronize(self) -> None:
+        """Do nothing: CPU operations are done when they return.
+
+        Raises:
+            CaptureError: a capture is in progress.
+        """
+        _refuse_in_capture("EmulatedRecorder.synchronize", SYNCHRONIZES)
+
+    def capture(self, build: Callable[[], T]) -> tuple[EmulatedGraph, T]:
+        """Record `build`; memory declared before holds what it held before.
+
+        Raises:
+            CaptureError: the build does what a CUDA graph cannot record, even if the
+                build itself caught the error; or another capture is in progress.
+        """
+        _refuse_in_capture("EmulatedRecorder.capture", NESTED)
+        session = CaptureSession(self._memory, self._device, self._poison_byte)
+        EmulatedRecorder._capturing = True
+        try:
+            with recorded_launches(session), OperationMode(session), FunctionMode(session):
+                result = build()
+        finally:
+            EmulatedRecorder._capturing = False
+            session.finish()
+        if session.first_refusal is not None:
+            raise session.first_refusal
+        return EmulatedGraph(session.nodes, session.pool), result
+
+
+def _refuse_in_capture(operation: str, refusal: Refusal) -> None:
+    if EmulatedRecorder._capturing:
+        raise CaptureError(
+            operation=operation,
+            reason=refusal.reason,
+            location=call_site(),
+            remedy=refusal.remedy,
+        )
