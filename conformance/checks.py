@@ -6,7 +6,7 @@ compare. Eager first would hide a missing write. Afterwards memory is left as th
 state under test left it, so that a history goes on from what it really did.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -61,10 +61,11 @@ def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None
     restore(subject.memory, actual.image)
     found = _replay_differences(step, actual)
     found += compare_builds(subject, actual, expected)
-    found += _input_differences(subject, before, actual.image)
     if isinstance(step, DecodeBatch):
+        found += _input_differences(subject, before, actual.image)
         found += _place_differences(subject, step, actual, expected)
-    raise_differences(subject, step, found)
+    title = "the state under test against the eager build"
+    raise_differences(subject, step, found, title=title, check="check_step")
     count(tally, actual, expected)
 
 
@@ -103,18 +104,31 @@ def count(tally: Tally | None, actual: BuiltStep, expected: BuiltStep) -> None:
 
 
 def raise_differences(
-    subject: Subject, step: Step, found: Collection[Difference]
+    subject: Subject,
+    step: Step,
+    found: Collection[Difference],
+    *,
+    title: str,
+    check: str,
 ) -> None:
-    """Raise ``ParityError`` with every difference and a snippet that repeats it."""
+    """Raise ``ParityError`` with every difference and a snippet that repeats it.
+
+    Args:
+        subject: whose build was compared.
+        step: the step that was built.
+        found: the differences; none raises nothing.
+        title: what was compared with what.
+        check: the function that compares it again.
+    """
     if not found:
         return
     lines = "\n".join(f"  {difference}" for difference in found)
     key = f" [{step.key}]" if isinstance(step, DecodeBatch) else ""
     raise ParityError(
-        f"{len(found)} difference(s) between {subject.name} and the eager build{key}:\n"
-        f"{lines}\nTo repeat it:\n"
+        f"{len(found)} difference(s): {title} of {subject.name}{key}\n{lines}\n"
+        "To repeat it:\n"
         "  from graphparity.conformance.repeat import *\n"
-        f"  check_step(load_subject({subject.name!r}), {step!r})"
+        f"  {check}(load_subject({subject.name!r}), {step!r})"
     )
 
 
@@ -128,8 +142,8 @@ def _replay_differences(step: Step, actual: BuiltStep) -> list[Difference]:
 def _input_differences(
     subject: Subject, before: MemoryImage, after: MemoryImage
 ) -> list[Difference]:
-    """Buffers written that are neither outputs nor declared in-place inputs."""
-    allowed = subject.builder_outputs | subject.in_place_inputs
+    """Buffers written that are neither outputs nor declared to be written too."""
+    allowed = subject.builder_outputs | subject.also_written
     return [
         Difference(path, "written", "left as it was")
         for path in sorted(changed_paths(before, after) - allowed)
@@ -141,37 +155,36 @@ def _place_differences(
 ) -> list[Difference]:
     """Replayed tensors must lie in declared memory, always at the same place, and
     where the eager build's lie; only a forked branch's own map may lie elsewhere."""
-    spans = [_span(tensor) for tensor in subject.memory.values()]
-    maps = [_span(subject.memory[path]) for path in subject.branch_maps]
-    places = {
-        path: leaf.place
-        for path, leaf in actual.leaves.items()
-        if leaf.place and not path.endswith("_cpu")
+    spans = [span(tensor) for tensor in subject.memory.values()]
+    maps = [span(subject.memory[path]) for path in subject.branch_maps]
+    addresses = {
+        path: leaf.address for path, leaf in actual.leaves.items() if leaf.is_device
     }
-    found = [
+    outside = [
         Difference(path, "outside the builders' buffers", "inside them")
-        for path, place in places.items()
-        if leaf_is_outside(place[0], spans)
+        for path, address in addresses.items()
+        if is_outside(address, spans)
     ]
-    first = subject.addresses.setdefault(step.key, {p: a[0] for p, a in places.items()})
-    found += [
-        Difference(path, f"moved to {place[0]:#x}", f"at {first.get(path, 0):#x}")
-        for path, place in places.items()
-        if first.get(path) != place[0]
+    first = subject.addresses.setdefault(step.key, addresses)
+    moved = [
+        Difference(path, f"replayed at {address:#x}", f"at {first.get(path, 0):#x}")
+        for path, address in addresses.items()
+        if first.get(path) != address
     ]
-    found += [
+    elsewhere = [
         difference
         for path, difference in comparer.moved(actual.leaves, expected.leaves).items()
-        if path in places and leaf_is_outside(places[path][0], maps)
+        if is_outside(addresses.get(path, 0), maps)
     ]
-    return found
+    return outside + moved + elsewhere
 
 
-def leaf_is_outside(address: int, spans: list[tuple[int, int]]) -> bool:
+def is_outside(address: int, spans: Iterable[tuple[int, int]]) -> bool:
     """Whether ``address`` lies in none of the spans."""
     return not any(begin <= address < end for begin, end in spans)
 
 
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
+def span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses [begin, end) of a whole buffer."""
     begin = tensor.data_ptr()
     return begin, begin + max(1, tensor.numel() * tensor.element_size())

@@ -41,11 +41,24 @@ class Leaf:
     value: Any
     place: tuple[Any, ...] | None = None
     """(address, shape, strides, dtype) of a tensor."""
+    is_host: bool = False
+    """Whether the field's name says that it is a host tensor (``_cpu``)."""
 
     @property
     def is_tensor(self) -> bool:
         """Whether the leaf is a tensor."""
         return self.place is not None
+
+    @property
+    def is_device(self) -> bool:
+        """Whether the leaf is a tensor in device memory."""
+        return self.is_tensor and not self.is_host
+
+    @property
+    def address(self) -> int:
+        """Where a tensor begins."""
+        assert self.place is not None
+        return int(self.place[0])
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,7 @@ def leaves(attn_metadata: Any) -> dict[str, Leaf]:
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Leaf]]:
     if isinstance(value, torch.Tensor):
         place = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-        yield path, Leaf(value.clone(), place)
+        yield path, Leaf(value.clone(), place, is_host=path.endswith("_cpu"))
     elif isinstance(value, int | float | str | None):
         yield path, Leaf(value)
     else:
@@ -122,11 +135,11 @@ def differences(
 def moved(
     actual: Mapping[str, Leaf], expected: Mapping[str, Leaf]
 ) -> dict[str, Difference]:
-    """The tensors of both builds that lie elsewhere or are laid out otherwise."""
+    """The device tensors of both builds that lie elsewhere or are laid out otherwise."""
     return {
         path: Difference(path, f"at {actual[path].place}", f"at {leaf.place}")
         for path, leaf in expected.items()
-        if path in actual and leaf.is_tensor and actual[path].place != leaf.place
+        if path in actual and leaf.is_device and actual[path].place != leaf.place
     }
 
 
@@ -161,9 +174,9 @@ def _tensor_difference(
 ) -> list[Difference]:
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return [Difference(path, _layout(actual), _layout(expected))]
-    wrong = (actual != expected).nonzero().tolist()
-    if not wrong:
+    if torch.equal(actual, expected):
         return []
+    wrong = (actual != expected).nonzero().tolist()
     shown = wrong[:_MAX_SHOWN]
     more = f" and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
     at = [tuple(index) for index in shown]

@@ -43,7 +43,13 @@ def check_eager_equals_reference(
         {path: _live(leaf, rows) for path, (leaf, rows) in expected.items()},
         stand_in_fields=subject.stand_in_fields,
     )
-    raise_differences(subject, step, found)
+    raise_differences(
+        subject,
+        step,
+        found,
+        title="the eager build against the reference",
+        check=check_eager_equals_reference.__name__,
+    )
     leaves = {path: leaf for path, (leaf, _) in expected.items()}
     count(tally, BuiltStep({}, {}, 0), BuiltStep(leaves, {}, 0))
 

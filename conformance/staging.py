@@ -24,10 +24,16 @@ from graphparity.conformance.decode_batches import (
 )
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.decode_batch import padded_decode_batch
+from graphparity.fastpath.graph_key import GraphKey
 
 PAD_SLOT_ID = -1
 NULL_BLOCK_ID = 0
 NUM_BLOCKS = 4000
+UNASSIGNED_SHARE = 0.1
+"""Of the stale block-table entries, those that no block was ever assigned to."""
+
+RINGLESS_SHARE = 0.1
+"""Of the live requests, those that hold no ring block."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +166,20 @@ def _stage_dummy(subject: Subject, step: DummyBatch) -> StagedStep:
     )
 
 
+def stage_capture(subject: Subject, rung: GraphKey) -> StagedStep:
+    """The dummy step over which the runner captures a rung's forward graph."""
+    tables = subject.block_tables
+    return StagedStep(
+        input_batch=subject.input_batch_cls.make_dummy(
+            rung.num_reqs, rung.num_tokens, subject.input_buffers
+        ),
+        cudagraph_mode=subject.cudagraph_modes.NONE,
+        block_tables=tables.get_dummy_block_tables(rung.num_reqs),
+        slot_mappings=tables.get_dummy_slot_mappings(rung.num_tokens),
+        for_capture=True,
+    )
+
+
 def _stage_rows(subject: Subject, rows: _Rows, mode: Any) -> StagedStep:
     rng = np.random.default_rng(rows.seed)
     _write_input_buffers(subject, rows, rng)
@@ -209,13 +229,17 @@ def _write_block_tables(
         strict=True,
     ):
         num_rows, width = table.shape
-        stale = rng.integers(-1, NUM_BLOCKS, size=(num_rows, width))
+        stale = rng.integers(0, NUM_BLOCKS, size=(num_rows, width))
+        stale[rng.random(stale.shape) < UNASSIGNED_SHARE] = -1
         stale[rows.num_reqs : rows.padded_reqs] = NULL_BLOCK_ID
         ids = 1 + rng.permutation(NUM_BLOCKS - 1)[: rows.num_reqs * width]
         ids = ids.reshape(rows.num_reqs, width)
         used = -(-np.asarray(rows.seq_lens) // block_size)
         live = np.arange(width) < used[:, None]
         stale[: rows.num_reqs][live] = ids[live]
+        if width == 1:  # a ring: a request may hold none, which is the null block
+            ringless = rng.random(rows.num_reqs) < RINGLESS_SHARE
+            stale[: rows.num_reqs][ringless] = NULL_BLOCK_ID
         _fill(table, stale.astype(np.int32))
         block_ids.append(stale)
     return block_ids

@@ -1,10 +1,15 @@
 """After a replay, memory holds what an eager build of the step would have left."""
 
 from hypothesis import given
-from hypothesis import strategies as st
 
+from graphparity.conformance.capture_check import capture_differences, rungs
 from graphparity.conformance.checks import Tally, check_step
-from graphparity.conformance.decode_batches import decode_batches, histories
+from graphparity.conformance.decode_batches import (
+    DecodeBatch,
+    Step,
+    decode_batches,
+    histories,
+)
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
@@ -13,8 +18,8 @@ def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> N
     """For random batches of every key: values, places, and all device memory."""
 
     @given(batch=decode_batches(subject.limits, key))
-    def check(batch: object) -> None:
-        check_step(subject, batch, tally)  # type: ignore[arg-type]
+    def check(batch: DecodeBatch) -> None:
+        check_step(subject, batch, tally)
 
     check()
 
@@ -24,13 +29,16 @@ def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> N
     that a replay would miss."""
 
     @given(history=histories(subject.limits, subject.graph_keys))
-    def check(history: list[object]) -> None:
+    def check(history: list[Step]) -> None:
         for step in history:
-            check_step(subject, step, tally)  # type: ignore[arg-type]
+            check_step(subject, step, tally)
 
     check()
 
 
-def test_capture_reads_compared_memory(subject: Subject) -> None:
-    """What a forward graph captured over a key's rung reads is memory in which the
-    checks compare a replay with the eager build."""
+def test_captures_read_compared_memory(subject: Subject) -> None:
+    """What a forward graph captured over a key's rung reads is memory in which a
+    replay is compared with the eager build, at the addresses the replay fills."""
+    for key in rungs(subject.graph_keys):
+        differences = capture_differences(subject, key)
+        assert differences == [], "\n".join(map(str, differences))

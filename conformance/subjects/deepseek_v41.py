@@ -51,8 +51,11 @@ BRANCH_MAPS = frozenset(
 """The maps that vLLM's forked build makes in every branch; the serial build makes
 the compressor's alone, which the later groups share."""
 
-IN_PLACE_INPUTS = frozenset({"block_tables.input_block_tables[3]"})
-"""The sparse MLA builder clamps its block table in place."""
+ALSO_WRITTEN = frozenset(
+    {"block_tables.input_block_tables[3]", "states[0]._replay_start"}
+)
+"""The sparse MLA builder clamps its block table in place; the state uploads the
+replay starts."""
 
 EDGES = (8, 64, 128)
 """Ring capacity, block sizes and window of the deployment, in tokens."""
@@ -172,7 +175,7 @@ def _subject(
         kv_cache_config=deployment.kv_cache_config,
         memory=device_memory(deployment, state),
         builder_outputs=frozenset(_builder_outputs(deployment)),
-        in_place_inputs=IN_PLACE_INPUTS,
+        also_written=ALSO_WRITTEN,
         branch_maps=branch_maps,
         stand_in_fields=frozenset(STAND_IN_FIELDS),
     )

@@ -88,7 +88,7 @@ class ReferenceSide:
     """The reference's own ``CUDAGraphMode``."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Subject:
     """A model state under test, its eager twin, and what a step of both reads."""
 
@@ -114,14 +114,18 @@ class Subject:
     """All device memory that a step reads or writes."""
     builder_outputs: frozenset[str]
     """Paths of the buffers that builds write; poisoned before every step."""
-    in_place_inputs: frozenset[str] = frozenset()
-    """Paths of the inputs that a build is known to change."""
+    also_written: frozenset[str] = frozenset()
+    """Paths of what else a decode step is known to write: tables that a builder clamps
+    in place, replay starts that the state uploads."""
     branch_maps: frozenset[str] = frozenset()
     """Paths of token-to-request maps that only a forked branch builds."""
     stand_in_fields: frozenset[str] = frozenset()
     """Metadata fields whose values come from stand-ins: not compared."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
+
+    def __repr__(self) -> str:
+        return f"<Subject {self.name}>"
 
 
 def eager_twin(state: Any, base: type[T]) -> T:

@@ -33,8 +33,8 @@ class TorchCompressorBuilder:
         req_of_token = torch.bucketize(
             tokens, batch.query_start_loc[1:].long(), right=True
         )
-        req_of_token.clamp_(max=block_table.shape[0] - 1)
-        req_of_token.masked_fill_(tokens >= batch.num_tokens, 0)
+        if num_tokens > batch.num_tokens:  # padding tokens map to request 0
+            req_of_token[batch.num_tokens :] = 0
         self.token_to_req_indices[:num_tokens] = req_of_token
         blocks = block_table[req_of_token, 0].long()
         slots = blocks * self.capacity + batch.positions[:num_tokens] % self.capacity

@@ -219,4 +219,5 @@ def _subject(
             for path in _builder_memory(state)
             if path.rsplit(".", 1)[-1] not in constants
         ),
+        also_written=frozenset({"state._replay_start"}),
     )

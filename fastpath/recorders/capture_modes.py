@@ -10,15 +10,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from graphparity.fastpath.recorders.capture_session import CaptureSession
+from graphparity.fastpath.recorders.device_memory import Placement
+from graphparity.fastpath.recorders.nodes import Operand
+from graphparity.fastpath.recorders.operation_recording import run_operation
+from graphparity.fastpath.recorders.refusals import (
+    PAGEABLE,
+    READ,
+    STORAGE,
+    copy_refusal,
+)
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphparity.fastpath.recorders.capture_session import CaptureSession
-from graphparity.fastpath.recorders.device_memory import Placement
-from graphparity.fastpath.recorders.refusals import PAGEABLE, READ, STORAGE, copy_refusal
-
 Function = Callable[..., Any]
-Handler = Callable[[Function, Sequence[Any], dict[str, Any]], Any]
+Handler = Callable[[Function, Sequence[Operand], dict[str, Operand]], Any]
 
 _READS: dict[Function, str] = {
     getattr(torch.Tensor, name): f"Tensor.{name}"
@@ -34,24 +40,24 @@ _READS: dict[Function, str] = {
 }
 
 
-class OperationMode(TorchDispatchMode):
+class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
     """Hands every ATen operation of the capturing thread to the session."""
 
     def __init__(self, session: CaptureSession) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's
         self._session = session
 
     def __torch_dispatch__(
         self,
-        func: Any,
+        func: Operand,
         types: Iterable[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[Operand] = (),
+        kwargs: dict[str, Operand] | None = None,
+    ) -> Operand:
         """Run, record or refuse `func`."""
         if self._session.is_executing:
             return func(*args, **(kwargs or {}))
-        return self._session.run_operation(func, args, kwargs or {})
+        return run_operation(self._session, func, args, kwargs or {})
 
 
 class FunctionMode(TorchFunctionMode):
@@ -63,8 +69,8 @@ class FunctionMode(TorchFunctionMode):
         tensor = torch.Tensor
         self._handlers: dict[Function, Handler] = {
             **dict.fromkeys(_READS, self._read),
-            tensor.device.__get__: self._get_device,  # type: ignore[attr-defined]  # a descriptor
-            tensor.data.__set__: self._set_storage,  # type: ignore[attr-defined]  # a descriptor
+            tensor.device.__get__: self._get_device,
+            tensor.data.__set__: self._set_storage,  # type: ignore[attr-defined]  # slot
             tensor.to: self._to,
             tensor.pin_memory: self._pin,
             tensor.is_pinned: self._is_pinned,
@@ -76,11 +82,11 @@ class FunctionMode(TorchFunctionMode):
 
     def __torch_function__(
         self,
-        func: Any,
+        func: Operand,
         types: Iterable[type],
-        args: Sequence[Any] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+        args: Sequence[Operand] = (),
+        kwargs: dict[str, Operand] | None = None,
+    ) -> Operand:
         """Answer, refuse or pass on `func`."""
         kwargs = kwargs or {}
         if self._session.is_executing:
@@ -92,29 +98,43 @@ class FunctionMode(TorchFunctionMode):
             return self._pin(func, args, {**kwargs, "pin_memory": False})
         return self._pass_on(func, args, kwargs)
 
-    def _pass_on(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _pass_on(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         session = self._session
         outer = session.inherits_device
-        session.inherits_device = kwargs.get("device") is None and session.holds([args, kwargs])
+        session.inherits_device = kwargs.get("device") is None and session.holds(
+            [args, kwargs]
+        )
         try:
             return func(*args, **kwargs)
         finally:
             session.inherits_device = outer
 
-    def _read(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _read(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         if self._session.holds([args, kwargs]):
             self._session.refuse(_READS[func], READ)
         return func(*args, **kwargs)
 
-    def _get_device(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        return self._session.device if self._session.holds(args) else func(*args, **kwargs)
+    def _get_device(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
+        return (
+            self._session.device if self._session.holds(args) else func(*args, **kwargs)
+        )
 
-    def _set_storage(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _set_storage(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         if self._session.holds(args):
             self._session.refuse("Tensor.data = ...", STORAGE)
         return func(*args, **kwargs)
 
-    def _to(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _to(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         session, source = self._session, self._session.placement(args[0])
         target = self._target_of_to(*args[1:], **kwargs)
         if target is None:
@@ -123,8 +143,12 @@ class FunctionMode(TorchFunctionMode):
         is_target = device == session.device
         if source is Placement.DEVICE and not is_target:
             session.refuse("Tensor.to", READ)
-        if source is Placement.DEVICE:  # without the device: the same memory where nothing changes
-            return self._pass_on(func, (args[0], dtype or args[0].dtype, non_blocking, copy), rest)
+        if (
+            source is Placement.DEVICE
+        ):  # without the device: the same memory where nothing changes
+            return self._pass_on(
+                func, (args[0], dtype or args[0].dtype, non_blocking, copy), rest
+            )
         if not is_target:
             return func(*args, **kwargs)
         refusal = copy_refusal(Placement.DEVICE, source, non_blocking=non_blocking)
@@ -133,10 +157,12 @@ class FunctionMode(TorchFunctionMode):
         return func(args[0], device, dtype, non_blocking, copy, **rest)
 
     def _target_of_to(
-        self, first: Any = None, *more: Any, **kwargs: Any
-    ) -> tuple[torch.device, torch.dtype | None, bool, bool, dict[str, Any]] | None:
+        self, first: Operand = None, *more: Operand, **kwargs: Operand
+    ) -> tuple[torch.device, torch.dtype | None, bool, bool, dict[str, Operand]] | None:
         """Bind the three signatures of `Tensor.to`; None where it changes no device."""
-        first = kwargs.pop("other", kwargs.pop("device", None)) if first is None else first
+        first = (
+            kwargs.pop("other", kwargs.pop("device", None)) if first is None else first
+        )
         if first is None or isinstance(first, torch.dtype):
             return None
         if isinstance(first, torch.Tensor):
@@ -145,28 +171,47 @@ class FunctionMode(TorchFunctionMode):
             more = (first.dtype, *more)
         else:
             device = torch.device(first)
-        named = dict(zip(("dtype", "non_blocking", "copy"), more)) | kwargs
+        named = (
+            dict(zip(("dtype", "non_blocking", "copy"), more, strict=False)) | kwargs
+        )
         dtype, non_blocking = named.pop("dtype", None), named.pop("non_blocking", False)
         return device, dtype, non_blocking, named.pop("copy", False), named
 
-    def _pin(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _pin(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         # Pinned allocations need a GPU: an ordinary one stands for it here.
         is_method = func == torch.Tensor.pin_memory
-        pinned = args[0].clone() if is_method else self.__torch_function__(func, (), args, kwargs)
+        pinned = (
+            args[0].clone()
+            if is_method
+            else self.__torch_function__(func, (), args, kwargs)
+        )
         self._session.add_pinned_temporary(pinned)
         return pinned
 
-    def _is_pinned(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-        return self._session.placement(args[0]) in (Placement.PINNED, Placement.PINNED_TEMPORARY)
+    def _is_pinned(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> bool:
+        return self._session.placement(args[0]) in (
+            Placement.PINNED,
+            Placement.PINNED_TEMPORARY,
+        )
 
-    def _new_tensor(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _new_tensor(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         device = kwargs.get("device")
         inherits = device is None and self._session.holds(args[:1])
-        if inherits or (device is not None and torch.device(device) == self._session.device):
+        if inherits or (
+            device is not None and torch.device(device) == self._session.device
+        ):
             self._session.refuse("Tensor.new_tensor", PAGEABLE)
         return func(*args, **kwargs)
 
-    def _from_values(self, func: Function, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _from_values(
+        self, func: Function, args: Sequence[Operand], kwargs: dict[str, Operand]
+    ) -> Operand:
         """`torch.tensor`, `as_tensor` and `asarray` of a tensor, an array or a list."""
         if kwargs.get("pin_memory"):
             return self._pin(func, args, {**kwargs, "pin_memory": False})
@@ -175,12 +220,12 @@ class FunctionMode(TorchFunctionMode):
         target = torch.get_default_device() if device is None else torch.device(device)
         is_target = target == self._session.device
         if self._session.holds([values]):
-            if not isinstance(values, torch.Tensor) or (device is not None and not is_target):
+            if not isinstance(values, torch.Tensor) or (
+                device is not None and not is_target
+            ):
                 self._session.refuse(f"torch.{func.__name__}", READ)
             # Without the device: the same memory where nothing changes.
             return self._pass_on(func, args, {**kwargs, "device": None})
         if is_target:
             self._session.refuse(f"torch.{func.__name__}", PAGEABLE)
         return func(*args, **kwargs)
-
-

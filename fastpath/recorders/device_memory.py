@@ -25,12 +25,13 @@ class Placement(enum.Enum):
 
 def storage_id(tensor: torch.Tensor) -> int:
     """Identity of the storage of `tensor`, unique while the storage is alive."""
-    return tensor.untyped_storage()._cdata
+    identity: int = tensor.untyped_storage()._cdata
+    return identity
 
 
 @contextmanager
 def plain_tensors() -> Iterator[None]:
-    """Make tensors that any later mode may write: neither inference nor autograd ones."""
+    """Make tensors that every later mode may write: no inference tensors."""
     with torch.inference_mode(False), torch.no_grad():
         yield
 
@@ -59,8 +60,7 @@ class GraphPool:
     survives: `poison` stands for that other graph.
     """
 
-    def __init__(self, poison_byte: int) -> None:
-        self._poison_byte = poison_byte
+    def __init__(self) -> None:
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._bytes: tuple[torch.Tensor, ...] = ()
 
@@ -75,10 +75,10 @@ class GraphPool:
         """End the capture: storages have their final size from now on."""
         self._bytes = tuple(bytes_of(storage) for storage in self._storages.values())
 
-    def poison(self) -> None:
-        """Overwrite every allocation."""
+    def poison(self, byte: int) -> None:
+        """Overwrite every allocation with ``byte``."""
         for allocation in self._bytes:
-            allocation.fill_(self._poison_byte)
+            allocation.fill_(byte)
 
 
 class StorageSnapshots:

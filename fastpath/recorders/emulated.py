@@ -12,6 +12,8 @@ Not modelled:
 - `torch.to_dlpack` and storage objects, which no mode sees; `Tensor.__dlpack__` is;
 - stores of interpreted kernels outside their buffers;
 - compilation of a kernel during a capture;
+- writes that an operation's schema hides, such as `native_batch_norm`'s statistics:
+  they are not undone after a capture;
 - operations that check values on the CPU only, such as `one_hot`, are refused;
 - a capture runs each operation once, so inputs must be valid while recording;
 - mixed devices that eager CUDA refuses anyway (`torch.cat` of host scalars).
@@ -21,15 +23,17 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 import torch
-
-from graphparity.fastpath.recorders.call_sites import call_site
 from graphparity.fastpath.recorders.capture_modes import FunctionMode, OperationMode
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
 from graphparity.fastpath.recorders.kernel_launches import recorded_launches
 from graphparity.fastpath.recorders.nodes import Node
-from graphparity.fastpath.recorders.protocol import CaptureError
-from graphparity.fastpath.recorders.refusals import NESTED, REPLAYS, SYNCHRONIZES, Refusal
+from graphparity.fastpath.recorders.refusals import (
+    NESTED,
+    REPLAYS,
+    SYNCHRONIZES,
+    Refusal,
+)
 
 T = TypeVar("T")
 
@@ -41,15 +45,20 @@ POISON_BYTE = 0x7F
 class EmulatedGraph:
     """Recorded operations on CPU tensors, run again in order by `replay`."""
 
-    def __init__(self, nodes: Sequence[Node], pool: GraphPool) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], pool: GraphPool, poison_byte: int = POISON_BYTE
+    ) -> None:
         self._nodes: tuple[Node, ...] | None = tuple(nodes)
         self._runs = tuple(node.run for node in nodes)
         self._pool: GraphPool | None = pool
+        self._poison_byte = poison_byte
 
     def __repr__(self) -> str:
         if self._nodes is None:
             return "<EmulatedGraph, released>"
-        return "\n".join([f"<EmulatedGraph of {len(self._nodes)} nodes>", *self.describe()])
+        return "\n".join(
+            [f"<EmulatedGraph of {len(self._nodes)} nodes>", *self.describe()]
+        )
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -75,15 +84,20 @@ class EmulatedGraph:
         _refuse_in_capture("EmulatedGraph.replay", REPLAYS)
         if self._pool is None:
             raise RuntimeError(
-                "this EmulatedGraph was released, so it cannot be replayed; capture it again."
+                "this EmulatedGraph was released and cannot replay; capture it again."
             )
         with torch.no_grad():
-            self._pool.poison()
+            self._pool.poison(self._poison_byte)
             for run in self._runs:
                 run()
 
-    def without(self, index: int) -> "EmulatedGraph":
+    def without(self, index: int, *, poison_byte: int | None = None) -> "EmulatedGraph":
         """Return a graph on the same memory that lacks the node at position `index`.
+
+        Args:
+            index: the node's position in `nodes`.
+            poison_byte: fills the allocations before each replay; None keeps this
+                graph's. What the missing node would have written reads as this.
 
         Raises:
             IndexError: there is no such node.
@@ -91,14 +105,17 @@ class EmulatedGraph:
         """
         if self._pool is None:
             raise RuntimeError(
-                "this EmulatedGraph was released, so it has no nodes; capture it again."
+                "this EmulatedGraph was released, so it has no nodes; "
+                "capture it again."
             )
         if not 0 <= index < self.num_nodes:
             raise IndexError(
                 f"index {index} names no node of this EmulatedGraph; "
                 f"use 0 <= index < num_nodes = {self.num_nodes}."
             )
-        return EmulatedGraph(self.nodes[:index] + self.nodes[index + 1 :], self._pool)
+        nodes = self.nodes[:index] + self.nodes[index + 1 :]
+        byte = self._poison_byte if poison_byte is None else poison_byte
+        return EmulatedGraph(nodes, self._pool, byte)
 
     def release(self) -> None:
         """Drop the nodes and the pool; graphs made by `without` keep theirs."""
@@ -125,7 +142,7 @@ class EmulatedRecorder:
     """
 
     name: ClassVar[str] = "emulated"
-    _capturing: ClassVar[bool] = False
+    _session: ClassVar[CaptureSession | None] = None  # the capture in progress
 
     def __init__(
         self,
@@ -138,8 +155,9 @@ class EmulatedRecorder:
     ) -> None:
         if device.type != "cpu" or device.index is None:
             raise ValueError(
-                f"device {str(device)!r} is not a CPU device with an index, by which device "
-                'allocations are told from host allocations; use torch.device("cpu:0").'
+                f"device {str(device)!r} is not a CPU device with an index, by which "
+                "device allocations are told from host allocations; use "
+                'torch.device("cpu:0").'
             )
         if not 0 <= poison_byte <= 255:
             raise ValueError(f"poison_byte {poison_byte} is no byte; use 0 to 255.")
@@ -168,23 +186,23 @@ class EmulatedRecorder:
         """
         _refuse_in_capture("EmulatedRecorder.capture", NESTED)
         session = CaptureSession(self._memory, self._device, self._poison_byte)
-        EmulatedRecorder._capturing = True
+        EmulatedRecorder._session = session
         try:
-            with recorded_launches(session), OperationMode(session), FunctionMode(session):
+            with (
+                recorded_launches(session),
+                OperationMode(session),
+                FunctionMode(session),
+            ):
                 result = build()
         finally:
-            EmulatedRecorder._capturing = False
+            EmulatedRecorder._session = None
             session.finish()
         if session.first_refusal is not None:
             raise session.first_refusal
-        return EmulatedGraph(session.nodes, session.pool), result
+        graph = EmulatedGraph(session.nodes, session.pool, self._poison_byte)
+        return graph, result
 
 
 def _refuse_in_capture(operation: str, refusal: Refusal) -> None:
-    if EmulatedRecorder._capturing:
-        raise CaptureError(
-            operation=operation,
-            reason=refusal.reason,
-            location=call_site(),
-            remedy=refusal.remedy,
-        )
+    if EmulatedRecorder._session is not None:
+        EmulatedRecorder._session.refuse(operation, refusal)

@@ -14,21 +14,24 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-
 from graphparity.fastpath.recorders.capture_session import CaptureSession
-from graphparity.fastpath.recorders.nodes import frozen, tensors_in
+from graphparity.fastpath.recorders.nodes import Operand, frozen, tensors_in
 from graphparity.fastpath.recorders.refusals import kernel_argument_refusal
 
 Launch = Callable[..., None]
+# Triton is untyped and optional: its `GridExecutor`.
+Executor = Any
 
 
 @functools.cache
-def _grid_executor() -> Any:
+def _grid_executor() -> type[Executor] | None:
     """Return Triton's `GridExecutor`, or None where Triton is not installed."""
     try:
-        return importlib.import_module("triton.runtime.interpreter").GridExecutor
+        interpreter: Any = importlib.import_module("triton.runtime.interpreter")
     except ImportError:
         return None
+    executor: type[Executor] = interpreter.GridExecutor
+    return executor
 
 
 @contextmanager
@@ -40,7 +43,7 @@ def recorded_launches(session: CaptureSession) -> Iterator[None]:
         return
     launch, thread = grid_executor.__call__, threading.get_ident()
 
-    def hook(executor: Any, *args: Any, **kwargs: Any) -> None:
+    def hook(executor: Executor, *args: Operand, **kwargs: Operand) -> None:
         if session.is_executing or threading.get_ident() != thread:
             launch(executor, *args, **kwargs)
         else:
@@ -54,7 +57,11 @@ def recorded_launches(session: CaptureSession) -> Iterator[None]:
 
 
 def _record_launch(
-    session: CaptureSession, launch: Launch, executor: Any, args: Any, kwargs: dict[str, Any]
+    session: CaptureSession,
+    launch: Launch,
+    executor: Executor,
+    args: Operand,
+    kwargs: dict[str, Operand],
 ) -> None:
     name = f"triton:{executor.fn.__name__}"
     arguments = list(_kernel_tensors([args, kwargs]))
@@ -62,7 +69,9 @@ def _record_launch(
         refusal = kernel_argument_refusal(session.placement(argument))
         if refusal is not None:
             session.refuse(name, refusal)
-    for pre_run_hook in executor.pre_run_hooks:  # torch code of the host: nodes of its own
+    for (
+        pre_run_hook
+    ) in executor.pre_run_hooks:  # torch code of the host: nodes of its own
         pre_run_hook(*args, **kwargs)
     session.keep_content(arguments)
     with session.execution():
@@ -74,8 +83,8 @@ def _record_launch(
 
 
 def _launch_with_fixed_grid(
-    launch: Launch, executor: Any, args: Any, kwargs: dict[str, Any]
-) -> Any:
+    launch: Launch, executor: Executor, args: Operand, kwargs: dict[str, Operand]
+) -> Executor:
     """Launch once, and return an executor whose grid is the one of this launch."""
     fixed = copy.copy(executor)
     fixed.pre_run_hooks = []
@@ -85,7 +94,7 @@ def _launch_with_fixed_grid(
         return fixed
     grids: list[Any] = []
 
-    def grid_of_launch(arguments: Any) -> Any:
+    def grid_of_launch(arguments: Operand) -> Operand:
         grids.append(executor.grid(arguments))
         return grids[-1]
 
@@ -99,7 +108,7 @@ def _always(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _kernel_tensors(value: Any) -> Iterator[torch.Tensor]:
+def _kernel_tensors(value: Operand) -> Iterator[torch.Tensor]:
     """Yield the tensors of kernel arguments, those inside descriptors included."""
     if isinstance(value, (list, tuple)):
         for item in value:
@@ -110,5 +119,3 @@ def _kernel_tensors(value: Any) -> Iterator[torch.Tensor]:
         yield from _kernel_tensors(value.base)
     else:
         yield from tensors_in(value)
-
-

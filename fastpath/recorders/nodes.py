@@ -11,14 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from graphparity.fastpath.recorders.device_memory import alias_of
 from torch._ops import OpOverload
 
-from graphparity.fastpath.recorders.device_memory import alias_of
-
 NodeKind = Literal["kernel", "copy", "fill", "op"]
+# What torch hands to an operation or gets from it: a tensor, a scalar, a dtype, a
+# list of those. torch itself types it so.
+Operand = Any
 
 _COPIES = frozenset({"copy_", "_to_copy", "clone"})
-_FILLS = frozenset({"fill_", "zero_", "full", "zeros", "ones", "full_like", "zeros_like"})
+_FILLS = frozenset(
+    {"fill_", "zero_", "full", "zeros", "ones", "full_like", "zeros_like"}
+)
 # Arguments that a functional overload has and its `out` overload takes from `out`.
 _TAKEN_FROM_OUT = frozenset({"dtype", "layout", "device", "pin_memory"})
 
@@ -68,18 +72,20 @@ def tensors_in(value: object) -> Iterator[torch.Tensor]:
 
 
 def mutated_operands(
-    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
+    func: OpOverload, args: Sequence[Operand], kwargs: dict[str, Operand]
 ) -> list[torch.Tensor]:
     """Return the operands that the schema of `func` says it writes."""
     written: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            value = (
+                args[position] if position < len(args) else kwargs.get(argument.name)
+            )
             written.extend(tensors_in(value))
     return written
 
 
-def frozen(value: Any, keeps_address: Callable[[torch.Tensor], bool]) -> Any:
+def frozen(value: Operand, keeps_address: Callable[[torch.Tensor], bool]) -> Operand:
     """Return an operand as a replay needs it, cut off from the caller's objects.
 
     Memory of the graph keeps its address; a host scalar keeps the value it has now.
@@ -95,7 +101,10 @@ def frozen(value: Any, keeps_address: Callable[[torch.Tensor], bool]) -> Any:
 
 
 def bound_replay(
-    func: OpOverload, args: Any, kwargs: dict[str, Any], outputs: Sequence[torch.Tensor | None]
+    func: OpOverload,
+    args: Operand,
+    kwargs: dict[str, Operand],
+    outputs: Sequence[torch.Tensor | None],
 ) -> Callable[[], object]:
     """Bind an operation and the memory that its results went to.
 
@@ -118,7 +127,10 @@ def bound_replay(
 
 
 def _run_and_copy(
-    func: OpOverload, args: Any, kwargs: dict[str, Any], outputs: Sequence[torch.Tensor | None]
+    func: OpOverload,
+    args: Operand,
+    kwargs: dict[str, Operand],
+    outputs: Sequence[torch.Tensor | None],
 ) -> None:
     # An operation without an `out` overload allocates each time; its result goes
     # to the address that was captured.
@@ -127,8 +139,10 @@ def _run_and_copy(
             output.copy_(result)
 
 
-@functools.lru_cache(maxsize=None)
-def out_overload(func: OpOverload) -> tuple[OpOverload, tuple[str, ...], frozenset[str]] | None:
+@functools.cache
+def out_overload(
+    func: OpOverload,
+) -> tuple[OpOverload, tuple[str, ...], frozenset[str]] | None:
     """Find the overload of `func` that writes into given outputs.
 
     Returns:
@@ -137,7 +151,9 @@ def out_overload(func: OpOverload) -> tuple[OpOverload, tuple[str, ...], frozens
     """
     every = [(argument.name, str(argument.type)) for argument in func._schema.arguments]
     fewer = [argument for argument in every if argument[0] not in _TAKEN_FROM_OUT]
-    candidates = [getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()]
+    candidates = [
+        getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads()
+    ]
     for inputs in (every, fewer):
         for candidate in candidates:
             arguments = candidate._schema.arguments

@@ -70,9 +70,12 @@ class CaptureError(RuntimeError):
             Triton, NumPy and the recorders.
     """
 
-    def __init__(self, *, operation: str, reason: str, location: str, remedy: str) -> None:
+    def __init__(
+        self, *, operation: str, reason: str, location: str, remedy: str
+    ) -> None:
         super().__init__(
-            f"{operation} at {location} cannot be recorded in a CUDA graph: {reason}; {remedy}."
+            f"{operation} at {location} cannot be recorded in a CUDA graph: "
+            f"{reason}; {remedy}."
         )
         self.operation = operation
         self.reason = reason

@@ -6,13 +6,12 @@ there in a capture; `x[:2] = 3`, `x[mask] = 3` and `x.fill_(host)` do not.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
-from torch._ops import OpOverload
-
 from graphparity.fastpath.recorders.device_memory import Placement
-from graphparity.fastpath.recorders.nodes import tensors_in
+from graphparity.fastpath.recorders.nodes import Operand, tensors_in
+from torch._ops import OpOverload
 
 
 class Refusal(NamedTuple):
@@ -40,7 +39,7 @@ BLOCKING = Refusal(
     "pass non_blocking=True",
 )
 PINNED_TEMPORARY = Refusal(
-    "its pinned source was made during the capture, and a replay would read freed memory",
+    "its pinned source was made during the capture, and is freed before a replay",
     "declare a persistent pinned buffer that is written before each replay",
 )
 ROTATING = Refusal(
@@ -83,28 +82,35 @@ _BY_PLACEMENT = {
     Placement.PINNED: PINNED_OPERAND,
     Placement.PAGEABLE: HOST_OPERAND,
 }
-_STORAGE_CHANGES = frozenset({"set_", "resize_", "resize_as_", "_resize_output_"})
+STORAGE_CHANGES = frozenset({"set_", "resize_", "resize_as_", "_resize_output_"})
 _INDEXED_READS = frozenset({"index", "_unsafe_index"})
-_INDEXED_WRITES = frozenset({"index_put_", "index_put", "_index_put_impl_", "_unsafe_index_put"})
+_INDEXED_WRITES = frozenset(
+    {"index_put_", "index_put", "_index_put_impl_", "_unsafe_index_put"}
+)
 _MASK_DTYPES = (torch.bool, torch.uint8)
 
 PlacementOf = Callable[[torch.Tensor], Placement]
 
 
 def operation_refusal(
-    func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any], placement: PlacementOf
+    func: OpOverload,
+    args: Sequence[Operand],
+    kwargs: dict[str, Operand],
+    placement: PlacementOf,
 ) -> Refusal | None:
     """Return why an ATen operation on device memory cannot be recorded, or None."""
     name = func.overloadpacket.__name__
     if torch.Tag.nondeterministic_seeded in func.tags:
         return RANDOM
-    if name in _STORAGE_CHANGES:
+    if name in STORAGE_CHANGES:
         return STORAGE
     if name in _INDEXED_READS or name in _INDEXED_WRITES:
         return _indexing_refusal(args, placement, writes=name in _INDEXED_WRITES)
     if name == "copy_":
         non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
-        return copy_refusal(placement(args[0]), placement(args[1]), non_blocking=non_blocking)
+        return copy_refusal(
+            placement(args[0]), placement(args[1]), non_blocking=non_blocking
+        )
     return (
         _data_dependence(func, kwargs)
         or _moved_scalar(name, args, placement)
@@ -112,8 +118,10 @@ def operation_refusal(
     )
 
 
-def copy_refusal(target: Placement, source: Placement, *, non_blocking: bool) -> Refusal | None:
-    """Return why a copy from `source` to `target`, one of them device memory, is refused."""
+def copy_refusal(
+    target: Placement, source: Placement, *, non_blocking: bool
+) -> Refusal | None:
+    """Return why a copy is refused of which one side is device memory."""
     if target is source:
         return None
     host = source if target is Placement.DEVICE else target
@@ -131,7 +139,7 @@ def kernel_argument_refusal(placement: Placement) -> Refusal | None:
 
 
 def _indexing_refusal(
-    args: Sequence[Any], placement: PlacementOf, *, writes: bool
+    args: Sequence[Operand], placement: PlacementOf, *, writes: bool
 ) -> Refusal | None:
     indices = list(tensors_in(args[1]))
     for index in indices:
@@ -139,7 +147,9 @@ def _indexing_refusal(
             refusal = _BY_PLACEMENT[placement(index)]
             return PAGEABLE if refusal in (HOST_OPERAND, PINNED_OPERAND) else refusal
     is_masked = any(index.dtype in _MASK_DTYPES for index in indices)
-    takes_scalar = writes and args[2].dim() == 0 and placement(args[2]) is not Placement.DEVICE
+    takes_scalar = (
+        writes and args[2].dim() == 0 and placement(args[2]) is not Placement.DEVICE
+    )
     if is_masked:  # one mask and a host scalar become masked_fill_
         return None if takes_scalar and len(indices) == 1 else SHAPE
     if takes_scalar:
@@ -147,7 +157,7 @@ def _indexing_refusal(
     return _operand_refusal([args[0], *args[2:3]], placement)
 
 
-def _data_dependence(func: OpOverload, kwargs: dict[str, Any]) -> Refusal | None:
+def _data_dependence(func: OpOverload, kwargs: dict[str, Operand]) -> Refusal | None:
     if torch.Tag.data_dependent_output in func.tags:
         return READ
     if torch.Tag.dynamic_output_shape not in func.tags:
@@ -156,15 +166,21 @@ def _data_dependence(func: OpOverload, kwargs: dict[str, Any]) -> Refusal | None
     return None if has_fixed_shape else SHAPE
 
 
-def _moved_scalar(name: str, args: Sequence[Any], placement: PlacementOf) -> Refusal | None:
+def _moved_scalar(
+    name: str, args: Sequence[Operand], placement: PlacementOf
+) -> Refusal | None:
     # torch.where moves a host scalar to the device; other operations pass its value.
     if name != "where":
         return None
     scalars = (tensor for tensor in tensors_in(args) if tensor.dim() == 0)
-    return PAGEABLE if any(placement(it) is Placement.PAGEABLE for it in scalars) else None
+    return (
+        PAGEABLE if any(placement(it) is Placement.PAGEABLE for it in scalars) else None
+    )
 
 
-def _operand_refusal(operands: Sequence[Any], placement: PlacementOf) -> Refusal | None:
+def _operand_refusal(
+    operands: Sequence[Operand], placement: PlacementOf
+) -> Refusal | None:
     for tensor in tensors_in(operands):
         where = placement(tensor)
         is_scalar = tensor.dim() == 0 and where is not Placement.ROTATING

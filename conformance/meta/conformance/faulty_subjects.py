@@ -1,0 +1,294 @@
+"""Subjects with one planted fault each, which the checks must catch.
+
+A fault's function is a maker of subjects, so ``load_subject`` finds it by the
+address ``graphparity.conformance.meta.conformance.faulty_subjects:FAULT:QUERY_LEN``.
+The fault lies in the state under test or in its recordings; the eager twin is
+sound, unless the function says otherwise.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.subjects.torch_builders import (
+    TorchCompressorBuilder,
+    TorchSlidingWindowBuilder,
+)
+from graphparity.conformance.subjects.torch_decode import torch_decode
+from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.recorders.protocol import RecordedGraph
+from graphparity.reference.compressor import CompressorMetadata
+from graphparity.reference.input_batch import InputBatch
+from graphparity.reference.sliding_window import DeepseekSparseSWAMetadata
+
+ADDRESS = "graphparity.conformance.meta.conformance.faulty_subjects"
+
+State = Any
+"""A specialized state, its private parts included."""
+Operand = Any
+"""An argument handed through to a sound builder."""
+
+
+def _state(subject: Subject) -> State:
+    """The state under test, whose recordings are tampered with."""
+    return subject.state
+
+
+def _with_builder(subject: Subject, attribute: str, cls: type[object]) -> Subject:
+    """``subject`` recorded with a builder of ``cls`` over the sound one's buffers."""
+    state = _state(subject)
+    faulty = copy.copy(getattr(state, attribute))
+    faulty.__class__ = cls
+    setattr(state, attribute, faulty)
+    state.capture_inner_cudagraphs(
+        subject.input_buffers,
+        subject.block_tables,
+        subject.attn_groups,
+        subject.kv_cache_config,
+    )
+    return subject
+
+
+class _TamperedGraph:
+    """Replays ``graph`` between two acts of its own."""
+
+    def __init__(
+        self,
+        graph: RecordedGraph,
+        before: Callable[[], object],
+        after: Callable[[], object],
+    ) -> None:
+        self._graph, self._before, self._after = graph, before, after
+
+    @property
+    def num_nodes(self) -> int:
+        """Device operations of the graph."""
+        return self._graph.num_nodes
+
+    def replay(self) -> None:
+        """Replay between the two acts."""
+        self._before()
+        self._graph.replay()
+        self._after()
+
+    def release(self) -> None:
+        """Release the graph."""
+        self._graph.release()
+
+
+def stale_padded_tail(name: str, query_len: int, recorder: str) -> Subject:
+    """Replays leave an earlier step's window lengths in the padded tokens."""
+    subject = torch_decode(name, query_len, recorder)
+    lens = subject.memory["builders.sliding_window.decode_swa_lens"]
+    stale = torch.zeros_like(lens)
+    for key, recording in _state(subject).graphs.recordings.items():
+        tail = slice(key.num_tokens, key.num_tokens_after_padding)
+
+        def put_back(tail: slice = tail) -> None:
+            lens[tail] = stale[tail]
+
+        recording.graph.graph = _TamperedGraph(
+            recording.graph.graph, lambda: stale.copy_(lens), put_back
+        )
+    return subject
+
+
+class _FrozenLength(TorchSlidingWindowBuilder):
+    def _fill_windows(self, batch: InputBatch, *rest: Operand) -> None:
+        longest = int(batch.seq_lens_cpu_upper_bound.max())
+        lengths = torch.full_like(batch.seq_lens, longest)
+        super()._fill_windows(replace(batch, seq_lens=lengths), *rest)
+
+
+def frozen_host_value(name: str, query_len: int, recorder: str) -> Subject:
+    """The recorded build holds the host's longest length instead of ``seq_lens``."""
+    subject = torch_decode(name, query_len, recorder)
+    return _with_builder(subject, "sliding_window", _FrozenLength)
+
+
+def frozen_host_field(name: str, query_len: int, recorder: str) -> Subject:
+    """The recorded metadata holds a host count of some other step."""
+    subject = torch_decode(name, query_len, recorder)
+    for recording in _state(subject).graphs.recordings.values():
+        window = recording.attn_metadata["sliding_window"]
+        recording.attn_metadata["sliding_window"] = replace(window, num_decodes=99)
+    return subject
+
+
+class _WrongPosition(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        next_positions = batch.positions + 1
+        return super().build(replace(batch, positions=next_positions), *rest)
+
+
+def wrong_position_read(name: str, query_len: int, recorder: str) -> Subject:
+    """The ring slot is that of the position after the token's."""
+    subject = torch_decode(name, query_len, recorder)
+    return _with_builder(subject, "compressor", _WrongPosition)
+
+
+class _Overwriting(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        batch.input_ids[0] += 1
+        return built
+
+
+def overwritten_input(name: str, query_len: int, recorder: str) -> Subject:
+    """The build changes a token id that the forward is yet to read."""
+    subject = torch_decode(name, query_len, recorder)
+    return _with_builder(subject, "compressor", _Overwriting)
+
+
+def undeclared_input_write(name: str, query_len: int, recorder: str) -> Subject:
+    """State and eager twin change the same input alike, without declaring it."""
+    subject = overwritten_input(name, query_len, recorder)
+    twin: Any = subject.eager_state
+    twin.compressor = _state(subject).compressor
+    return subject
+
+
+def _declaring_input_ids(subject: Subject) -> Subject:
+    """``subject``, whose decode steps are known to write ``input_ids`` too."""
+    also_written = subject.also_written | {"input_buffers.input_ids"}
+    return replace(subject, also_written=also_written)
+
+
+def declared_input_write(name: str, query_len: int, recorder: str) -> Subject:
+    """No fault: both change one input alike, and the subject declares it."""
+    subject = undeclared_input_write(name, query_len, recorder)
+    return _declaring_input_ids(subject)
+
+
+def declared_input_write_of_one_side(
+    name: str, query_len: int, recorder: str
+) -> Subject:
+    """Declared, but the eager twin leaves the input alone."""
+    subject = overwritten_input(name, query_len, recorder)
+    return _declaring_input_ids(subject)
+
+
+class _Straying(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        self.token_range[-1] += 1
+        return built
+
+
+def write_outside_outputs(name: str, query_len: int, recorder: str) -> Subject:
+    """The build writes a constant of its builder, which is no declared output."""
+    subject = torch_decode(name, query_len, recorder)
+    return _with_builder(subject, "compressor", _Straying)
+
+
+class _Fresh(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        return replace(built, slot_mapping=built.slot_mapping.clone())
+
+
+def fresh_tensor(name: str, query_len: int, recorder: str) -> Subject:
+    """The metadata points into the graph's own pool."""
+    subject = torch_decode(name, query_len, recorder)
+    return _with_builder(subject, "compressor", _Fresh)
+
+
+def moved_address(name: str, query_len: int, recorder: str) -> Subject:
+    """From a key's second replay on, the slots lie elsewhere in the buffers."""
+    subject = torch_decode(name, query_len, recorder)
+    slots = subject.memory["builders.compressor.slot_mapping_buffer"]
+    replayed: set[GraphKey] = set()
+    for key, recording in _state(subject).graphs.recordings.items():
+        metadata = recording.attn_metadata
+
+        def move(key: GraphKey = key, metadata: dict[str, Any] = metadata) -> None:
+            if key in replayed:
+                shifted = slots[1 : 1 + key.num_tokens_after_padding]
+                compressor = replace(metadata["compressor"], slot_mapping=shifted)
+                metadata["compressor"] = compressor
+            replayed.add(key)
+
+        recording.graph.graph = _TamperedGraph(
+            recording.graph.graph, lambda: None, move
+        )
+    return subject
+
+
+def never_replays(name: str, query_len: int, recorder: str) -> Subject:
+    """Every recording is gone, so every step builds eagerly."""
+    subject = torch_decode(name, query_len, recorder)
+    _state(subject).graphs.release()
+    return subject
+
+
+def replays_always(name: str, query_len: int, recorder: str) -> Subject:
+    """Dummy steps and prefills are served by some recording, too."""
+    subject = torch_decode(name, query_len, recorder)
+    state = _state(subject)
+    last_key = subject.graph_keys[-1]
+    build = state._build_attn_metadata
+
+    def replay_any(batch: InputBatch, *step: Operand, **kwargs: Operand) -> Operand:
+        if batch.has_prefill or kwargs["for_capture"]:
+            return state.graphs.replay(last_key)
+        return build(batch, *step, **kwargs)
+
+    state._build_attn_metadata = replay_any
+    return subject
+
+
+def skipped_upload(name: str, query_len: int, recorder: str) -> Subject:
+    """Zero replay starts are never uploaded, whatever the step before left."""
+    subject = torch_decode(name, query_len, recorder)
+    state = _state(subject)
+    upload = state._upload_replay_start
+
+    def skip_zeros(values: npt.NDArray[np.int32], num_reqs: int) -> torch.Tensor:
+        if values.any():
+            upload(values, num_reqs)
+        starts: torch.Tensor = state._replay_start[:num_reqs]
+        return starts
+
+    state._upload_replay_start = skip_zeros
+    return subject
+
+
+class _ShortAtEdges(TorchSlidingWindowBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> DeepseekSparseSWAMetadata:
+        built = super().build(batch, *rest)
+        at_edge = batch.seq_lens[rest[2].long()] % self.block_size == 0
+        short = (built.decode_swa_lens - at_edge.int()).clamp(min=0)
+        built.decode_swa_lens.copy_(short)
+        return built
+
+
+def window_short_at_block_edges(name: str, query_len: int, recorder: str) -> Subject:
+    """Both sides count one slot too few where a sequence ends at a block's end."""
+    subject = torch_decode(name, query_len, recorder)
+    _with_builder(subject, "sliding_window", _ShortAtEdges)
+    twin: Any = subject.eager_state
+    twin.sliding_window = _state(subject).sliding_window
+    return subject
+
+
+def not_a_subject(name: str, query_len: int, recorder: str) -> str:
+    """Makes something that is no subject."""
+    return name
+
+
+def lacks_methods(name: str, query_len: int, recorder: str) -> Subject:
+    """Its state offers ``prepare_inputs`` alone."""
+    subject = torch_decode(name, query_len, recorder)
+    state: Any = SimpleNamespace(prepare_inputs=None)
+    return replace(subject, state=state)
+
+
+def name_of(fault: Callable[[str, int, str], Subject], query_len: int) -> str:
+    """The name by which ``load_subject`` makes the subject of ``fault``."""
+    return f"{ADDRESS}:{fault.__name__}:{query_len}"

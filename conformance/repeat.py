@@ -1,0 +1,23 @@
+"""All that the snippet of a failed comparison needs, in one import."""
+
+from graphparity.conformance.checks import check_step
+from graphparity.conformance.decode_batches import (
+    DecodeBatch,
+    DummyBatch,
+    EagerBatch,
+    PrefillBatch,
+)
+from graphparity.conformance.reference_check import check_eager_equals_reference
+from graphparity.conformance.subjects.registry import load_subject
+from graphparity.fastpath.graph_key import GraphKey
+
+__all__ = [
+    "DecodeBatch",
+    "DummyBatch",
+    "EagerBatch",
+    "GraphKey",
+    "PrefillBatch",
+    "check_eager_equals_reference",
+    "check_step",
+    "load_subject",
+]
