@@ -12,11 +12,11 @@ from graphparity.conformance.decode_batches import DecodeBatch
 from graphparity.conformance.memory import image_of, poison_against, restore
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import MeteredGraph, Subject
-from graphparity.fastpath.recorders import EmulatedGraph, Node
+from graphparity.fastpath.recorders import POISON_BYTE, EmulatedGraph, Node
 
-POISON_BYTES = (0xFF, 0x00)
+POISON_BYTES = (POISON_BYTE, 0x00)
 """What the graph's own allocations hold in place of what a node would have written:
--1 and true, then 0 and false; neither is a row of a stranger's memory."""
+huge numbers and true, then 0 and false."""
 
 
 def unnoticed_nodes(

@@ -123,6 +123,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--max-examples {max_examples} checks nothing: give 1 or more."
         )
+    # An installed suite lies in a namespace package, which the default mode would
+    # import a second time under another name.
+    config.option.importmode = "importlib"
     config.stash[SESSION] = ConformanceSession(config)
     hypothesis.settings.register_profile(
         "conformance",
@@ -146,6 +149,9 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Subjects outside, their graph keys inside; batches are drawn in the test."""
+    if "shortest_subject" in metafunc.fixturenames:
+        names = _shortest_subject_names(metafunc.config)
+        metafunc.parametrize("shortest_subject", names, scope="module")
     if "subject" not in metafunc.fixturenames:
         return
     subjects = _load_subjects(metafunc.config)
@@ -219,6 +225,14 @@ def _subject_names(config: pytest.Config) -> list[str]:
             else [f"{name}:{query_len}" for query_len in QUERY_LENS]
         )
     ]
+
+
+def _shortest_subject_names(config: pytest.Config) -> list[str]:
+    """Of each family asked for, the subject of the shortest query length."""
+    shortest: dict[str, str] = {}
+    for name in sorted(_subject_names(config), key=lambda name: name.rsplit(":")[-1]):
+        shortest.setdefault(name.rpartition(":")[0], name)
+    return list(shortest.values())
 
 
 def _load_subjects(config: pytest.Config) -> list[Subject]:

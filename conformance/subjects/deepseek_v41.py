@@ -6,7 +6,7 @@ GPU's four metadata builders; ``vllm_specialized_decode`` is vLLM's own
 classes are the real ones, on CPU tensors with interpreted kernels.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from graphparity.conformance.decode_batches import StepLimits
@@ -83,9 +83,15 @@ def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject
 
     state = model_state(deployment, DeepseekV41SpecializedDecodeModelState)
     metered = _recorder(recorder, deployment, state)
-    with recording_with(metered):
-        _record(deployment, state)
-    return _subject(name, deployment, state, metered, branch_maps=BRANCH_MAPS)
+
+    def record() -> None:
+        with recording_with(metered):
+            _record(deployment, state)
+
+    record()
+    return _subject(
+        name, deployment, state, metered, record, branch_maps=BRANCH_MAPS
+    )
 
 
 def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
@@ -106,8 +112,12 @@ def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
     )
     state_cls = specialize(DeepseekV41ModelState, specialization)
     state = model_state(deployment, state_cls)
-    _record(deployment, state)
-    return _subject(name, deployment, state, made[0])
+
+    def record() -> None:
+        _record(deployment, state)
+
+    record()
+    return _subject(name, deployment, state, made[0], record)
 
 
 def _recorder(name: str, deployment: Deployment, state: Any) -> MeteredRecorder:
@@ -144,6 +154,7 @@ def _subject(
     deployment: Deployment,
     state: Any,
     recorder: MeteredRecorder,
+    record: Callable[[], None],
     branch_maps: frozenset[str] = frozenset(),
 ) -> Subject:
     from vllm.config import CUDAGraphMode
@@ -157,6 +168,7 @@ def _subject(
         eager_state=eager_twin(state, DeepseekV41ModelState),
         reference=reference_side(deployment),
         recorder=recorder,
+        record=record,
         limits=StepLimits(
             query_len=config.query_len,
             max_num_reqs=config.max_num_seqs,

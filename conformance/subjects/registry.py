@@ -30,7 +30,12 @@ SubjectMaker = Callable[[str, int, str], Subject]
 
 @functools.cache
 def load_subject(name: str, recorder: str = "emulated") -> Subject:
-    """The subject of that name, set up and recorded; one object a process.
+    """As ``fresh_subject``, but one object a process."""
+    return fresh_subject(name, recorder)
+
+
+def fresh_subject(name: str, recorder: str = "emulated") -> Subject:
+    """A newly made subject of that name, set up and recorded.
 
     Raises:
         ValueError: the name, its family or its recorder is unknown.

@@ -99,6 +99,8 @@ class Subject:
     """Builds the same steps eagerly, into the same buffers."""
     reference: ReferenceSide
     recorder: MeteredRecorder
+    record: Callable[[], None]
+    """Records every key of ``state`` anew, with ``recorder``."""
     limits: StepLimits
     graph_keys: tuple[GraphKey, ...]
     dispatch: Dispatch

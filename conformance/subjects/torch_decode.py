@@ -197,6 +197,9 @@ def _subject(
         eager_state=eager_twin(state, TorchModelState),
         reference=_reference_side(config),
         recorder=recorder,
+        record=lambda: state.capture_inner_cudagraphs(
+            buffers, tables, [], _kv_cache_config()
+        ),
         limits=StepLimits(
             query_len=config.decode_query_len,
             max_num_reqs=config.max_num_reqs,

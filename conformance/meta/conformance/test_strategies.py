@@ -1,6 +1,7 @@
 """The strategies reach every corner, and keep within their limits."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
@@ -165,6 +166,13 @@ def test_lengths_reach_every_multiple_of_an_edge(edge: int, delta: int) -> None:
         wanted = multiple + delta
         if wanted <= MAX_MODEL_LEN:
             assert reach(drawn, equal_to(wanted)) == wanted
+
+
+@pytest.mark.parametrize("delta", [-1, 0, 1, 2])
+def test_lengths_seek_the_edges_of_long_models(delta: int) -> None:
+    """Uniform draws would meet one of 16,384 lengths in 1,000 draws by luck alone."""
+    limits = replace(LIMITS, max_model_len=16_384, edges=(4096,))
+    assert reach(sequence_lengths(limits), equal_to(8192 + delta)) == 8192 + delta
 
 
 @pytest.mark.parametrize("query_len", [1, 2, 3])

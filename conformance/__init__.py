@@ -1,0 +1,1 @@
+"""Random decode batches and histories that hold a fast path to the eager build."""

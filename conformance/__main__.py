@@ -1,0 +1,87 @@
+"""The main job: prove every subject, one process each, and print what was proved.
+
+``python -m graphparity.conformance`` runs the suite on vLLM's DeepSeek-V4.1 in both
+GPU flavours and on vLLM's own specialized state. A process holds one GPU flavour;
+as many run at a time as there are cores.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+from graphparity.conformance.main_job import SuiteRun, run_all
+from graphparity.conformance.results import print_results
+from graphparity.conformance.subjects.registry import FAMILIES
+
+MAIN_FAMILIES = [
+    "deepseek-v41-blackwell",
+    "vllm-specialized-decode",
+    "deepseek-v41-hopper",
+]
+
+
+def main() -> int:
+    """Run the suite on every subject asked for; 0 if all of it passed."""
+    options = _options()
+    if unknown := [name for name in options.subject if not _is_known(name)]:
+        print(
+            f"unknown subject {', '.join(unknown)}: use one of {', '.join(FAMILIES)}, "
+            "or the address module:callable of your own.",
+            file=sys.stderr,
+        )
+        return 2
+    with tempfile.TemporaryDirectory() as folder:
+        runs = [
+            SuiteRun(name, Path(folder) / f"{i}.json", _pytest_options(options))
+            for i, name in enumerate(options.subject)
+        ]
+        run_all(runs, jobs=options.jobs)
+    for run in runs:
+        if not run.passed:
+            Console(stderr=True).rule(f"{run.subject} failed")
+            print(run.output, file=sys.stderr)
+    print_results(result for run in runs for result in run.results)
+    failed = [run.subject for run in runs if not run.passed]
+    if failed:
+        print(f"FAILED: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m graphparity.conformance", description=__doc__
+    )
+    parser.add_argument(
+        "--subject",
+        action="append",
+        help=f"FAMILY or FAMILY:QUERY_LEN; may be repeated; one of {', '.join(FAMILIES)}",
+    )
+    parser.add_argument("--recorder", default="emulated", help="what records the builds")
+    parser.add_argument("--max-examples", default="10", help="random batches a key")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="processes at a time (default: one a core)",
+    )
+    options = parser.parse_args()
+    options.subject = options.subject or MAIN_FAMILIES
+    return options
+
+
+def _is_known(name: str) -> bool:
+    """Whether a subject's name is a family's or an address; the suite itself finds
+    out whether the address leads anywhere."""
+    return ":" in name or name in FAMILIES
+
+
+def _pytest_options(options: argparse.Namespace) -> list[str]:
+    return ["--recorder", options.recorder, "--max-examples", options.max_examples]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Tests of our own parts, which need no vLLM."""

@@ -1,0 +1,1 @@
+"""Tests of the reference, by hand-computed cases."""

@@ -1,0 +1,150 @@
+"""Faults planted in the subject's own build are refused or caught.
+
+A build that does what a graph cannot record is refused at capture, and its steps
+stay eager; a build that records something else than what it does every step is
+caught by the comparison.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+import torch
+
+from graphparity.conformance.checks import check_step
+from graphparity.conformance.comparer import ParityError
+from graphparity.conformance.decode_batches import DecodeBatch, EagerBatch
+from graphparity.conformance.subjects.registry import fresh_subject
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.recorders import CaptureError
+
+Fault = Callable[[Any, dict[str, Any]], object]
+"""What a faulty build does besides: takes the batch and the sound metadata."""
+
+
+def _reads_a_device_value(batch: Any, built: dict[str, Any]) -> object:
+    return batch.seq_lens.max().item()
+
+
+def _branches_on_a_device_value(batch: Any, built: dict[str, Any]) -> object:
+    return 1 if batch.seq_lens[0] > 3 else 0
+
+
+def _copies_pageable_memory(batch: Any, built: dict[str, Any]) -> object:
+    return batch.seq_lens[:1].copy_(torch.ones(1, dtype=torch.int32))
+
+
+def _makes_a_data_dependent_shape(batch: Any, built: dict[str, Any]) -> object:
+    return batch.seq_lens.nonzero()
+
+
+def _adds_a_fresh_host_tensor(batch: Any, built: dict[str, Any]) -> object:
+    return batch.seq_lens + torch.ones(len(batch.seq_lens), dtype=torch.int32)
+
+
+def _freezes_a_host_value(batch: Any, built: dict[str, Any]) -> object:
+    return _first(built).slot_mapping.add_(int(batch.seq_lens_cpu_upper_bound.max()))
+
+
+_builds = count()
+
+
+def _counts_its_builds(batch: Any, built: dict[str, Any]) -> object:
+    return _first(built).slot_mapping.add_(next(_builds))
+
+
+def _returns_a_fresh_tensor(batch: Any, built: dict[str, Any]) -> object:
+    layer = next(iter(built))
+    fresh = replace(built[layer], slot_mapping=built[layer].slot_mapping + 0)
+    built[layer] = fresh
+    return fresh
+
+
+def _first(built: dict[str, Any]) -> Any:
+    return next(iter(built.values()))
+
+
+REFUSED = [
+    _reads_a_device_value,
+    _branches_on_a_device_value,
+    _copies_pageable_memory,
+    _makes_a_data_dependent_shape,
+    _adds_a_fresh_host_tensor,
+]
+CAUGHT = {
+    _freezes_a_host_value: "slot_mapping",
+    _counts_its_builds: "slot_mapping",
+    _returns_a_fresh_tensor: "outside the builders' buffers",
+}
+
+
+@pytest.fixture(scope="module")
+def faulty(shortest_subject: str) -> Subject:
+    """A subject of this module's own, recorded anew with each fault."""
+    return fresh_subject(shortest_subject)
+
+
+@pytest.mark.parametrize("fault", REFUSED, ids=lambda fault: fault.__name__[1:])
+def test_unrecordable_builds_are_refused(faulty: Subject, fault: Fault) -> None:
+    """The refusal names this file's line; the step is built eagerly all the same."""
+    with _planted(faulty, fault):
+        refusal = _record_again(faulty)
+        assert refusal is not None, "every key was recorded in spite of the fault"
+        assert __file__.rsplit("/", 1)[-1] in refusal.location
+        check_step(faulty, EagerBatch(_batch(faulty)))
+
+
+@pytest.mark.parametrize("fault", CAUGHT, ids=lambda fault: fault.__name__[1:])
+def test_unfaithful_recordings_are_caught(faulty: Subject, fault: Fault) -> None:
+    """The comparison fails at the tensor that the fault spoils."""
+    faulty.addresses.clear()
+    with _planted(faulty, fault):
+        assert _record_again(faulty) is None
+        with pytest.raises(ParityError, match=CAUGHT[fault]):
+            check_step(faulty, _batch(faulty))
+
+
+def test_without_a_fault_the_same_step_passes(faulty: Subject) -> None:
+    """What the tests above see is the fault, not the harness."""
+    faulty.addresses.clear()
+    assert _record_again(faulty) is None
+    check_step(faulty, _batch(faulty))
+
+
+def _batch(subject: Subject) -> DecodeBatch:
+    """Two unequal rows, none of them at the model's length."""
+    key = next(key for key in subject.graph_keys if key.num_reqs == 2)
+    lengths = (subject.limits.max_model_len // 2, subject.limits.query_len + 1)
+    return DecodeBatch(key, lengths, (1, 0))
+
+
+@contextmanager
+def _planted(subject: Subject, fault: Fault) -> Iterator[None]:
+    """While active, the build that the subject and its eager twin share is faulty."""
+    base: Any = type(subject.eager_state)
+    sound = base._build_attn_metadata
+
+    def build(self: Any, input_batch: Any, *args: Any, **kwargs: Any) -> Any:
+        built = sound(self, input_batch, *args, **kwargs)
+        fault(input_batch, built)
+        return built
+
+    base._build_attn_metadata = build
+    try:
+        yield
+    finally:
+        base._build_attn_metadata = sound
+
+
+def _record_again(subject: Subject) -> CaptureError | None:
+    """Record every key anew; the first refusal, raised or noted by the state."""
+    try:
+        subject.record()
+    except CaptureError as error:
+        return error
+    graphs: Any = vars(subject.state)["graphs"]
+    refusals = getattr(graphs, "refusals", {})
+    return next(iter(refusals.values()), None)
