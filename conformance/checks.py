@@ -6,7 +6,7 @@ compare. Eager first would hide a missing write. Afterwards memory is left as th
 state under test left it, so that a history goes on from what it really did.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,8 +30,15 @@ class Tally:
     """What a run has checked so far."""
 
     batches: int = 0
+    decode_steps: int = 0
+    """Steps that a replay should have served."""
     steps_replayed: int = 0
     fields_compared: int = 0
+
+    def count_batch(self, num_fields: int) -> None:
+        """Count one checked batch of ``num_fields`` compared fields."""
+        self.batches += 1
+        self.fields_compared += num_fields
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,25 @@ def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None
     Raises:
         ParityError: the comparison failed; every differing path is listed.
     """
+    call = f"check_step(load_subject({subject.name!r}), {step!r})"
+    _check(subject, step, tally, call)
+
+
+def check_history(
+    subject: Subject, history: Sequence[Step], tally: Tally | None = None
+) -> None:
+    """As ``check_step`` for every step of a history, one after the other.
+
+    Raises:
+        ParityError: as ``check_step``; the snippet repeats the history so far.
+    """
+    for end, step in enumerate(history, start=1):
+        steps = list(history[:end])
+        call = f"check_history(load_subject({subject.name!r}), {steps!r})"
+        _check(subject, step, tally, call)
+
+
+def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None:
     staged = stage(subject, step)
     seed = getattr(step, "seed", 0)
     poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
@@ -65,8 +91,11 @@ def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None
         found += _input_differences(subject, before, actual.image)
         found += _place_differences(subject, step, actual, expected)
     title = "the state under test against the eager build"
-    raise_differences(subject, step, found, title=title, check="check_step")
-    count(tally, actual, expected)
+    raise_differences(subject, step, found, title=title, call=call)
+    if tally is not None:
+        tally.decode_steps += isinstance(step, DecodeBatch)
+        tally.steps_replayed += actual.num_replays
+        tally.count_batch(len(expected.leaves) + len(expected.image))
 
 
 def build_step(subject: Subject, staged: StagedStep, state: object) -> BuiltStep:
@@ -95,21 +124,13 @@ def compare_builds(
     return found
 
 
-def count(tally: Tally | None, actual: BuiltStep, expected: BuiltStep) -> None:
-    """Add one checked step to ``tally``."""
-    if tally is not None:
-        tally.batches += 1
-        tally.steps_replayed += actual.num_replays
-        tally.fields_compared += len(expected.leaves) + len(expected.image)
-
-
 def raise_differences(
     subject: Subject,
     step: Step,
     found: Collection[Difference],
     *,
     title: str,
-    check: str,
+    call: str,
 ) -> None:
     """Raise ``ParityError`` with every difference and a snippet that repeats it.
 
@@ -118,7 +139,7 @@ def raise_differences(
         step: the step that was built.
         found: the differences; none raises nothing.
         title: what was compared with what.
-        check: the function that compares it again.
+        call: the call that compares it again.
     """
     if not found:
         return
@@ -128,7 +149,7 @@ def raise_differences(
         f"{len(found)} difference(s): {title} of {subject.name}{key}\n{lines}\n"
         "To repeat it:\n"
         "  from graphparity.conformance.repeat import *\n"
-        f"  {check}(load_subject({subject.name!r}), {step!r})"
+        f"  {call}"
     )
 
 

@@ -105,8 +105,9 @@ def decode_batches(
 
 
 def _unequal(lengths: list[int], limits: StepLimits) -> tuple[int, ...]:
-    """The lengths, with the first moved by one where all are equal."""
-    if len(lengths) > 1 and len(set(lengths)) == 1:
+    """The lengths, with the first moved by one where all are equal and can differ."""
+    can_differ = limits.query_len < limits.max_model_len
+    if can_differ and len(lengths) > 1 and len(set(lengths)) == 1:
         step = -1 if lengths[0] == limits.max_model_len else 1
         lengths = [lengths[0] + step, *lengths[1:]]
     return tuple(lengths)

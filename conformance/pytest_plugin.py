@@ -21,7 +21,9 @@ from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.subjects.registry import (
     FAMILIES,
     QUERY_LENS,
+    is_vllm,
     load_subject,
+    subject_maker,
 )
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
@@ -58,11 +60,11 @@ class ConformanceSession:
         self._report_progress()
 
     def replayed_nothing(self) -> list[str]:
-        """The subjects of which batches were checked but no step was replayed."""
+        """The subjects of which decode steps were checked but none was replayed."""
         return [
             name
             for name, result in self.results.items()
-            if result.tally.batches and not result.tally.steps_replayed
+            if result.tally.decode_steps and not result.tally.steps_replayed
         ]
 
     def _report_progress(self) -> None:
@@ -123,6 +125,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--max-examples {max_examples} checks nothing: give 1 or more."
         )
+    try:
+        for name in _subject_names(config):
+            subject_maker(name)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from error
     # An installed suite lies in a namespace package, which the default mode would
     # import a second time under another name.
     config.option.importmode = "importlib"
@@ -145,6 +152,14 @@ def pytest_report_header(config: pytest.Config) -> str:
         f"{config.getoption('--recorder')}; {config.getoption('--max-examples')} "
         "batches a key"
     )
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Tests of vLLM itself need a subject that has it set up."""
+    names = _subject_names(config)
+    if collection_path.name.startswith("test_vllm_") and not any(map(is_vllm, names)):
+        return True
+    return None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -240,7 +255,7 @@ def _load_subjects(config: pytest.Config) -> list[Subject]:
     try:
         return [load_subject(name, recorder) for name in _subject_names(config)]
     except (ValueError, TypeError, RuntimeError) as error:
-        raise pytest.UsageError(str(error)) from error
+        pytest.exit(f"ERROR: {error}", pytest.ExitCode.USAGE_ERROR)
 
 
 def _key_id(key: GraphKey) -> str:

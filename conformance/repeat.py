@@ -1,6 +1,6 @@
 """All that the snippet of a failed comparison needs, in one import."""
 
-from graphparity.conformance.checks import check_step
+from graphparity.conformance.checks import check_history, check_step
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     DummyBatch,
@@ -18,6 +18,7 @@ __all__ = [
     "GraphKey",
     "PrefillBatch",
     "check_eager_equals_reference",
+    "check_history",
     "check_step",
     "load_subject",
 ]

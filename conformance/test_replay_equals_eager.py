@@ -3,7 +3,7 @@
 from hypothesis import given
 
 from graphparity.conformance.capture_check import capture_differences, rungs
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import Tally, check_history, check_step
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     Step,
@@ -30,8 +30,7 @@ def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> N
 
     @given(history=histories(subject.limits, subject.graph_keys))
     def check(history: list[Step]) -> None:
-        for step in history:
-            check_step(subject, step, tally)
+        check_history(subject, history, tally)
 
     check()
 

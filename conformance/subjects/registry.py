@@ -21,6 +21,9 @@ FAMILIES = {
 }
 """Family name -> address of the function that makes its subjects."""
 
+VLLM_FAMILIES = frozenset(FAMILIES) - {"torch-decode"}
+"""The families whose subjects are made of vLLM's own classes."""
+
 QUERY_LENS = (1, 2, 3)
 """The decode query lengths each family is checked at, in tokens a request."""
 
@@ -42,29 +45,45 @@ def fresh_subject(name: str, recorder: str = "emulated") -> Subject:
         TypeError: the family makes something that is no subject, or whose state
             lacks a method of the interface.
     """
+    subject = subject_maker(name)(name, int(name.rpartition(":")[2]), recorder)
+    if not isinstance(subject, Subject):
+        raise TypeError(
+            f"{name!r} made a {type(subject).__name__}: its family must make a "
+            "graphparity.conformance.subjects.subject.Subject."
+        )
+    require_model_state(subject.state)
+    return subject
+
+
+def subject_maker(name: str) -> SubjectMaker:
+    """What makes the subject of that name; nothing is set up yet.
+
+    Raises:
+        ValueError: the name or its family is unknown.
+    """
     family, _, query_len = name.rpartition(":")
     if not family or not query_len.isdigit() or int(query_len) < 1:
         raise ValueError(
             f"subject {name!r} does not end in a query length: write FAMILY:QUERY_LEN, "
             "for example torch-decode:1."
         )
-    subject = _family(family)(name, int(query_len), recorder)
-    if not isinstance(subject, Subject):
-        raise TypeError(
-            f"{family!r} made a {type(subject).__name__} for {name!r}: it must return "
-            "a graphparity.conformance.subjects.subject.Subject."
-        )
-    require_model_state(subject.state)
-    return subject
-
-
-def _family(family: str) -> SubjectMaker:
     module_name, _, attribute = FAMILIES.get(family, family).partition(":")
     try:
         maker: SubjectMaker = getattr(importlib.import_module(module_name), attribute)
-    except (ModuleNotFoundError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"unknown subject {family!r} ({error}): use one of {', '.join(FAMILIES)}, "
-            "or the address module:callable of your own."
-        ) from error
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise _unknown(family, error) from error
+    if not callable(maker):
+        raise _unknown(family, f"{attribute} is a {type(maker).__name__}")
     return maker
+
+
+def is_vllm(name: str) -> bool:
+    """Whether the subject of that name is made of vLLM's own classes."""
+    return name.rpartition(":")[0] in VLLM_FAMILIES
+
+
+def _unknown(family: str, reason: object) -> ValueError:
+    return ValueError(
+        f"unknown subject {family!r} ({reason}): use one of {', '.join(FAMILIES)}, or "
+        "the address module:callable of your own."
+    )

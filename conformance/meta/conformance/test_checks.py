@@ -6,7 +6,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import Tally, check_history, check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
@@ -115,10 +115,8 @@ STATES_ALONE = [name for name, (_, steps, _) in FAULTS.items() if len(steps) == 
 def caught(maker: Maker, history: list[Step]) -> str:
     """The error of the last step of a history, whose other steps pass."""
     subject = maker(faults.name_of(maker, 2), 2, "emulated")
-    for step in history[:-1]:
-        check_step(subject, step)
     with pytest.raises(ParityError) as error:
-        check_step(subject, history[-1])
+        check_history(subject, history)
     return str(error.value)
 
 
@@ -196,7 +194,7 @@ def test_fault_is_caught_by_its_path(
     step = history[-1]
     assert f"the state under test against the eager build of {name}" in message
     assert (f"[{KEY}]" in message) is isinstance(step, DecodeBatch)
-    assert f"check_step(load_subject({name!r}), {step!r})" in snippet(message)
+    assert f"check_history(load_subject({name!r}), {history!r})" in snippet(message)
 
 
 @pytest.mark.parametrize("fault", STATES_ALONE)

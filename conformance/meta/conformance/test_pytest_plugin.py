@@ -102,7 +102,7 @@ def test_session_that_replayed_nothing_fails_though_its_tests_pass(
     pytester.makepyfile(
         """
         def test_bypassed(subject, tally):
-            tally.batches += 1
+            tally.decode_steps += 1
         """
     )
     result = run_here(pytester, "--subject=torch-decode:1")

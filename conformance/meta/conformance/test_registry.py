@@ -55,7 +55,7 @@ def test_bad_name_is_refused_with_value_and_remedy(
     [
         (
             faults.not_a_subject,
-            ["made a str", "it must return a graphparity.conformance.subjects.subject"],
+            ["made a str", "its family must make a graphparity.conformance.subjects.subject"],
         ),
         (
             faults.lacks_methods,
