@@ -58,9 +58,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--subject",
         action="append",
-        help=f"FAMILY or FAMILY:QUERY_LEN; may be repeated; one of {', '.join(FAMILIES)}",
+        help=f"FAMILY or FAMILY:QUERY_LEN, repeatable; one of {', '.join(FAMILIES)}",
     )
-    parser.add_argument("--recorder", default="emulated", help="what records the builds")
+    parser.add_argument(
+        "--recorder", default="emulated", help="what records the builds"
+    )
     parser.add_argument("--max-examples", default="10", help="random batches a key")
     parser.add_argument(
         "--jobs",
@@ -75,7 +77,8 @@ def _options() -> argparse.Namespace:
 
 def _is_known(name: str) -> bool:
     """Whether a subject's name is a family's or an address; the suite itself finds
-    out whether the address leads anywhere."""
+    out whether the address leads anywhere.
+    """
     return ":" in name or name in FAMILIES
 
 

@@ -157,7 +157,9 @@ def _replay_differences(step: Step, actual: BuiltStep) -> list[Difference]:
     expected = 1 if isinstance(step, DecodeBatch) else 0
     if actual.num_replays == expected:
         return []
-    return [Difference("replays of a recording", str(actual.num_replays), str(expected))]
+    return [
+        Difference("replays of a recording", str(actual.num_replays), str(expected))
+    ]
 
 
 def _input_differences(
@@ -175,7 +177,8 @@ def _place_differences(
     subject: Subject, step: DecodeBatch, actual: BuiltStep, expected: BuiltStep
 ) -> list[Difference]:
     """Replayed tensors must lie in declared memory, always at the same place, and
-    where the eager build's lie; only a forked branch's own map may lie elsewhere."""
+    where the eager build's lie; only a forked branch's own map may lie elsewhere.
+    """
     spans = [span(tensor) for tensor in subject.memory.values()]
     maps = [span(subject.memory[path]) for path in subject.branch_maps]
     addresses = {

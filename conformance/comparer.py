@@ -135,7 +135,7 @@ def differences(
 def moved(
     actual: Mapping[str, Leaf], expected: Mapping[str, Leaf]
 ) -> dict[str, Difference]:
-    """The device tensors of both builds that lie elsewhere or are laid out otherwise."""
+    """The device tensors of both builds whose address or layout differs."""
     return {
         path: Difference(path, f"at {actual[path].place}", f"at {leaf.place}")
         for path, leaf in expected.items()
@@ -154,8 +154,10 @@ def _value_difference(
         return []
     if actual.is_tensor and expected.is_tensor:
         return _tensor_difference(path, actual.value, expected.value)
-    if actual.is_tensor or expected.is_tensor or type(actual.value) is not type(
-        expected.value
+    if (
+        actual.is_tensor
+        or expected.is_tensor
+        or type(actual.value) is not type(expected.value)
     ):
         return [Difference(path, _kind(actual), _kind(expected))]
     if kind is FieldClass.BOUND:

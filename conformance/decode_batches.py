@@ -83,17 +83,13 @@ def sequence_lengths(limits: StepLimits) -> st.SearchStrategy[int]:
 
 
 @st.composite
-def decode_batches(
-    draw: st.DrawFn, limits: StepLimits, key: GraphKey
-) -> DecodeBatch:
+def decode_batches(draw: st.DrawFn, limits: StepLimits, key: GraphKey) -> DecodeBatch:
     """Decode steps of one key; two rows or more never all have one length.
 
     Shrinks to short sequences in state order with seed 0.
     """
     lengths = draw(
-        st.lists(
-            sequence_lengths(limits), min_size=key.num_reqs, max_size=key.num_reqs
-        )
+        st.lists(sequence_lengths(limits), min_size=key.num_reqs, max_size=key.num_reqs)
     )
     indices = draw(st.permutations(range(limits.max_num_reqs)))
     return DecodeBatch(
@@ -121,14 +117,14 @@ def prefill_batches(draw: st.DrawFn, limits: StepLimits) -> PrefillBatch:
     """
     shortest = limits.query_len + 1
     longest = min(limits.max_num_tokens, limits.max_model_len) // 3
-    query_lens = draw(
-        st.lists(st.integers(shortest, longest), min_size=1, max_size=3)
-    )
+    query_lens = draw(st.lists(st.integers(shortest, longest), min_size=1, max_size=3))
     computed = [
         draw(st.integers(0, limits.max_model_len - query_len))
         for query_len in query_lens
     ]
-    starts = [draw(st.sampled_from(sorted({0, length // 2, length}))) for length in computed]
+    starts = [
+        draw(st.sampled_from(sorted({0, length // 2, length}))) for length in computed
+    ]
     indices = draw(st.permutations(range(limits.max_num_reqs)))
     return PrefillBatch(
         query_lens=tuple(query_lens),

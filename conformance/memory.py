@@ -49,6 +49,7 @@ def poison(memory: Memory, paths: Iterable[str], seed: int, num_rows: int) -> No
 
 def poison_against(memory: Memory, paths: Iterable[str], image: MemoryImage) -> None:
     """Fill the buffers at ``paths`` so that no element has its value in ``image``:
-    0 becomes 1, everything else becomes 0."""
+    0 becomes 1, everything else becomes 0.
+    """
     for path in paths:
         memory[path].copy_(image[path] == 0)

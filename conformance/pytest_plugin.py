@@ -6,7 +6,7 @@ session that replayed nothing.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -198,17 +198,15 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
-) -> Iterator[None]:
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Tell of each test's end."""
-    report: Any = yield
+    report = yield
     if report.when == "call" or (report.when == "setup" and not report.passed):
         item.config.stash[SESSION].finished(report.failed)
     return report
 
 
-def pytest_terminal_summary(
-    terminalreporter: Any, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """The table of results, and every subject that replayed nothing."""
     conformance = config.stash[SESSION]
     if conformance.results:

@@ -221,7 +221,8 @@ def _write_block_tables(
     subject: Subject, rows: _Rows, rng: np.random.Generator
 ) -> list[npt.NDArray[np.int32]]:
     """Distinct blocks in the live columns of the live rows, the null block in
-    padded rows, leftovers elsewhere; -1 stands for an entry never assigned."""
+    padded rows, leftovers elsewhere; -1 stands for an entry never assigned.
+    """
     block_ids = []
     for table, block_size in zip(
         subject.block_tables.input_block_tables,
@@ -229,7 +230,7 @@ def _write_block_tables(
         strict=True,
     ):
         num_rows, width = table.shape
-        stale = rng.integers(0, NUM_BLOCKS, size=(num_rows, width))
+        stale = rng.integers(0, NUM_BLOCKS, size=(num_rows, width), dtype=np.int32)
         stale[rng.random(stale.shape) < UNASSIGNED_SHARE] = -1
         stale[rows.num_reqs : rows.padded_reqs] = NULL_BLOCK_ID
         ids = 1 + rng.permutation(NUM_BLOCKS - 1)[: rows.num_reqs * width]
@@ -240,7 +241,7 @@ def _write_block_tables(
         if width == 1:  # a ring: a request may hold none, which is the null block
             ringless = rng.random(rows.num_reqs) < RINGLESS_SHARE
             stale[: rows.num_reqs][ringless] = NULL_BLOCK_ID
-        _fill(table, stale.astype(np.int32))
+        _fill(table, stale)
         block_ids.append(stale)
     return block_ids
 

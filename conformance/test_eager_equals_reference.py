@@ -28,7 +28,8 @@ def test_eager_equals_reference(subject: Subject, key: GraphKey, tally: Tally) -
 
 def test_prefills_pad_replayed_slots(subject: Subject, tally: Tally) -> None:
     """Prompt chunks: replay starts are uploaded, replayed slots padded, and the
-    lookback tokens are gathered."""
+    lookback tokens are gathered.
+    """
 
     @given(batch=prefill_batches(subject.limits))
     def check(batch: PrefillBatch) -> None:

@@ -6,7 +6,8 @@ from graphparity.fastpath.graph_key import GraphKey
 
 def test_every_full_decode_step_has_a_key(subject: Subject) -> None:
     """A step of any request count that dispatch serves by a FULL graph has the
-    recorded key of exactly its sizes; every other step has none."""
+    recorded key of exactly its sizes; every other step has none.
+    """
     query_len = subject.limits.query_len
     expected = set()
     for num_reqs in range(1, subject.limits.max_num_reqs + 1):
@@ -15,7 +16,9 @@ def test_every_full_decode_step_has_a_key(subject: Subject) -> None:
         if descriptor.cg_mode is subject.cudagraph_modes.FULL:
             assert descriptor.num_reqs is not None
             expected.add(
-                GraphKey(num_reqs, descriptor.num_reqs, num_tokens, descriptor.num_tokens)
+                GraphKey(
+                    num_reqs, descriptor.num_reqs, num_tokens, descriptor.num_tokens
+                )
             )
     assert set(subject.graph_keys) == expected
     assert expected, "dispatch serves no decode step by a FULL graph"
@@ -34,7 +37,8 @@ def test_a_capture_happened_for_every_key(subject: Subject) -> None:
 
 def test_mixed_and_oversized_steps_have_no_key(subject: Subject) -> None:
     """A step of unequal query lengths, or of more requests than the ladder holds,
-    is served by no FULL graph."""
+    is served by no FULL graph.
+    """
     limits = subject.limits
     longest = limits.max_num_reqs * limits.query_len
     mixed = subject.dispatch(2, 2 * limits.query_len + 1, None, 0)

@@ -74,7 +74,7 @@ REFUSED = [
     _makes_a_data_dependent_shape,
     _adds_a_fresh_host_tensor,
 ]
-CAUGHT = {
+CAUGHT: dict[Fault, str] = {
     _freezes_a_host_value: "slot_mapping",
     _counts_its_builds: "slot_mapping",
     _returns_a_fresh_tensor: "outside the builders' buffers",

@@ -26,7 +26,8 @@ def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> N
 
 def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> None:
     """Prefills, dummy steps and eager steps between decodes leave nothing behind
-    that a replay would miss."""
+    that a replay would miss.
+    """
 
     @given(history=histories(subject.limits, subject.graph_keys))
     def check(history: list[Step]) -> None:
@@ -37,7 +38,8 @@ def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> N
 
 def test_captures_read_compared_memory(subject: Subject) -> None:
     """What a forward graph captured over a key's rung reads is memory in which a
-    replay is compared with the eager build, at the addresses the replay fills."""
+    replay is compared with the eager build, at the addresses the replay fills.
+    """
     for key in rungs(subject.graph_keys):
         differences = capture_differences(subject, key)
         assert differences == [], "\n".join(map(str, differences))

@@ -48,7 +48,7 @@ def fields(cls: Any) -> list[tuple[str, Any]]:
 
 @pytest.fixture(autouse=True)
 def vllm_is_set_up(shortest_subject: str) -> None:
-    """vLLM is imported only where a subject has set up its platform."""
+    """The installed vLLM is imported only where a subject has set up its platform."""
     load_subject(shortest_subject)
 
 

@@ -15,9 +15,12 @@ from graphparity.conformance.subjects.subject import Subject
 def test_staged_tables_and_slots_are_the_runner_s(shortest_subject: str) -> None:
     """``gather_block_tables`` and ``compute_slot_mappings`` of the real
     ``BlockTables``, told the same blocks, give the staged live columns, null rows
-    and slots."""
+    and slots.
+    """
     subject = load_subject(shortest_subject)
-    key = next(k for k in subject.graph_keys if 2 < k.num_reqs < k.num_reqs_after_padding)
+    key = next(
+        k for k in subject.graph_keys if 2 < k.num_reqs < k.num_reqs_after_padding
+    )
 
     @settings(max_examples=5)
     @given(batch=decode_batches(subject.limits, key))

@@ -34,7 +34,10 @@ def padded_decode_batch(
     """
     require_valid_key(key)
     _require_room(key, input_buffers, max_model_len)
-    padded_reqs, padded_tokens = key.num_reqs_after_padding, key.num_tokens_after_padding
+    padded_reqs, padded_tokens = (
+        key.num_reqs_after_padding,
+        key.num_tokens_after_padding,
+    )
     query_start_loc_np = np.full(padded_reqs + 1, key.num_tokens, dtype=np.int32)
     query_start_loc_np[: key.num_reqs + 1] = (
         np.arange(key.num_reqs + 1, dtype=np.int32) * key.query_len
@@ -58,7 +61,8 @@ def padded_decode_batch(
 
 def _with_drafts(batch: InputBatch, key: GraphKey) -> InputBatch:
     """Schedule the drafts that the key's query length implies: one token of each
-    request is sampled, the others are drafts."""
+    request is sampled, the others are drafts.
+    """
     num_drafts = key.query_len - 1
     if not num_drafts:
         return batch

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+
 from graphparity.reference.kv_cache_interface import (
     CircularBufferSpec,
     KVCacheConfig,

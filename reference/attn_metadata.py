@@ -10,6 +10,7 @@ steps and real otherwise; the token-to-request map is made once a step.
 from typing import Any
 
 import torch
+
 from graphparity.reference.attention import AttentionGroup, CommonAttentionMetadata
 from graphparity.reference.input_batch import InputBatch
 from graphparity.reference.sliding_window import SlidingWindowMetadataBuilder

@@ -29,7 +29,7 @@ class BlockTables:
 
     redirect_writes_to_null_block = False
 
-    def __init__(  # noqa: PLR0917  # vLLM's signature
+    def __init__(  # vLLM's signature
         self,
         block_sizes: list[int],
         max_num_reqs: int,

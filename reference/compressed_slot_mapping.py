@@ -8,6 +8,7 @@ other token, and every token whose own slot is -1, carries -1.
 """
 
 import torch
+
 from graphparity.reference.attention import CommonAttentionMetadata
 from graphparity.reference.block_table import PAD_SLOT_ID
 from graphparity.reference.kv_cache_interface import KVCacheSpec

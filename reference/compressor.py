@@ -9,6 +9,7 @@ block and is never written.
 import dataclasses
 
 import torch
+
 from graphparity.reference.attention import (
     AttentionMetadataBuilder,
     CommonAttentionMetadata,

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 import torch
+
 from graphparity.reference.attention import AttentionGroup, KVCacheConfig
 from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBatch, InputBuffers
@@ -99,7 +100,7 @@ class ModelState(ABC):
         """The model's extra inputs for a dummy step, by keyword."""
 
     @abstractmethod
-    def prepare_attn(  # noqa: PLR0917  # vLLM's signature
+    def prepare_attn(  # vLLM's signature
         self,
         input_batch: InputBatch,
         cudagraph_mode: CUDAGraphMode,

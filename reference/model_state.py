@@ -13,6 +13,7 @@ import dataclasses
 from typing import Any
 
 import torch
+
 from graphparity.reference.attention import AttentionGroup, KVCacheConfig
 from graphparity.reference.attn_metadata import build_attn_metadata
 from graphparity.reference.block_table import PAD_SLOT_ID
@@ -107,7 +108,7 @@ class ReferenceModelState(ModelState):
         self.lookback_token_ids[:] = -1
         return {"lookback_token_ids": self.lookback_token_ids}
 
-    def prepare_attn(  # noqa: PLR0917  # vLLM's signature
+    def prepare_attn(  # vLLM's signature
         self,
         input_batch: InputBatch,
         cudagraph_mode: CUDAGraphMode,

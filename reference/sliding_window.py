@@ -10,6 +10,7 @@ Invariant: a token without a slot reads nothing: its count is 0, its row all -1.
 import dataclasses
 
 import torch
+
 from graphparity.reference.attention import (
     AttentionMetadataBuilder,
     CommonAttentionMetadata,

@@ -12,6 +12,7 @@ import dataclasses
 from enum import Enum
 
 import torch
+
 from graphparity.reference.padding import Padding, declared
 
 

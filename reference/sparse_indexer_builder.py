@@ -7,6 +7,7 @@ divided in place.
 """
 
 import torch
+
 from graphparity.reference.attention import (
     AttentionMetadataBuilder,
     CommonAttentionMetadata,

@@ -10,6 +10,7 @@ the runner's table in place; here the clamped table is a new one.
 import dataclasses
 
 import torch
+
 from graphparity.reference.attention import (
     AttentionMetadataBuilder,
     CommonAttentionMetadata,

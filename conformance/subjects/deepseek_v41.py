@@ -72,8 +72,9 @@ def hopper(name: str, query_len: int, recorder: str) -> Subject:
 
 
 def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject:
-    """vLLM's own specialized state over the builders for SM100, which alone it
-    takes for recordable."""
+    """The state of vLLM's own ``specialized_decode``, over the builders for SM100,
+    the only ones that it takes for recordable.
+    """
     deployment = deploy(DeploymentConfig(Flavour.BLACKWELL, query_len))
     from vllm.models.deepseek_v41.nvidia.specialized_decode.runtime.model_state import (
         DeepseekV41SpecializedDecodeModelState,
@@ -89,9 +90,7 @@ def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject
             _record(deployment, state)
 
     record()
-    return _subject(
-        name, deployment, state, metered, record, branch_maps=BRANCH_MAPS
-    )
+    return _subject(name, deployment, state, metered, record, branch_maps=BRANCH_MAPS)
 
 
 def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:

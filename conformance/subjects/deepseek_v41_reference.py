@@ -1,7 +1,7 @@
 """Our reference model state, set up for a deployment of vLLM's DeepSeek-V4.1."""
 
 from graphparity.conformance.subjects.subject import ReferenceSide
-from graphparity.conformance.vllm_on_cpu.deepseek_v41 import Deployment
+from graphparity.conformance.vllm_on_cpu.deepseek_v41 import Deployment, MinimalModel
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.reference.attention import (
     AttentionGroup,
@@ -32,7 +32,7 @@ def reference_side(deployment: Deployment) -> ReferenceSide:
             max_num_reqs=config.max_num_seqs,
             max_num_tokens=config.max_num_batched_tokens,
             max_model_len=config.max_model_len,
-            token_lookback_depth=deployment.model.token_lookback_depth,
+            token_lookback_depth=MinimalModel.token_lookback_depth,
             device=deployment.device,
             decode_query_len=config.query_len,
         )

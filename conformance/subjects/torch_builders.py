@@ -15,7 +15,9 @@ from graphparity.reference.sliding_window import DeepseekSparseSWAMetadata
 class TorchCompressorBuilder:
     """Ring slots and the token-to-request map (device buffers)."""
 
-    def __init__(self, capacity: int, max_num_tokens: int, device: torch.device):
+    def __init__(
+        self, capacity: int, max_num_tokens: int, device: torch.device
+    ) -> None:
         self.capacity = capacity
         self.token_to_req_indices = torch.zeros(
             max_num_tokens, dtype=torch.int32, device=device
@@ -53,7 +55,7 @@ class TorchSlidingWindowBuilder:
 
     def __init__(
         self, window: int, block_size: int, max_num_tokens: int, device: torch.device
-    ):
+    ) -> None:
         self.window = window
         self.block_size = block_size
         self.decode_swa_indices = torch.zeros(

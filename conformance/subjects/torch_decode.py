@@ -60,7 +60,8 @@ def dispatch(
     num_active_loras: int,
 ) -> Descriptor:
     """The smallest capture size, rounded up to whole requests, that holds the step;
-    a step that none holds runs eagerly."""
+    a step that none holds runs eagerly.
+    """
     if uniform_token_count is not None:
         for size in CAPTURE_SIZES:
             rung_reqs = -(-size // uniform_token_count)
@@ -173,7 +174,11 @@ def _reference_side(config: DecodeConfig) -> ReferenceSide:
         [AttentionGroup(object, ["compressor"], RING, 0, metadata_builders=[ring])],
         [
             AttentionGroup(
-                object, ["sliding_window"], SLIDING_WINDOW, 1, metadata_builders=[window]
+                object,
+                ["sliding_window"],
+                SLIDING_WINDOW,
+                1,
+                metadata_builders=[window],
             )
         ],
     ]

@@ -1,8 +1,8 @@
 """A small eager model state in plain torch operations, with vLLM's seam.
 
 It has two KV-cache groups of DeepSeek-V4.1's decode (the compressor ring and the
-sliding window under bounded replay), owns their builders, and stands where a vLLM state would, on
-machines without vLLM.
+sliding window under bounded replay), owns their builders, and stands where a vLLM
+state would, on machines without vLLM.
 """
 
 from typing import Any

@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import Placement
 from graphparity.fastpath.recorders.nodes import Operand
@@ -20,8 +23,6 @@ from graphparity.fastpath.recorders.refusals import (
     STORAGE,
     copy_refusal,
 )
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 Function = Callable[..., Any]
 Handler = Callable[[Function, Sequence[Operand], dict[str, Operand]], Any]

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import torch
+
 from graphparity.fastpath.recorders.call_sites import call_site
 from graphparity.fastpath.recorders.device_memory import (
     DeviceMemory,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
 import torch
+
 from graphparity.fastpath.recorders.capture_modes import FunctionMode, OperationMode
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
@@ -105,8 +106,7 @@ class EmulatedGraph:
         """
         if self._pool is None:
             raise RuntimeError(
-                "this EmulatedGraph was released, so it has no nodes; "
-                "capture it again."
+                "this EmulatedGraph was released, so it has no nodes; capture it again."
             )
         if not 0 <= index < self.num_nodes:
             raise IndexError(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.nodes import Operand, frozen, tensors_in
 from graphparity.fastpath.recorders.refusals import kernel_argument_refusal

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from graphparity.fastpath.recorders.device_memory import alias_of
 from torch._ops import OpOverload
+
+from graphparity.fastpath.recorders.device_memory import alias_of
 
 NodeKind = Literal["kernel", "copy", "fill", "op"]
 # What torch hands to an operation or gets from it: a tensor, a scalar, a dtype, a

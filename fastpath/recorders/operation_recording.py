@@ -7,6 +7,8 @@ the shapes and addresses of the recording, and becomes a node.
 from collections.abc import Iterable, Sequence
 
 import torch
+from torch._ops import OpOverload
+
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import (
     Placement,
@@ -29,7 +31,6 @@ from graphparity.fastpath.recorders.refusals import (
     copy_refusal,
     operation_refusal,
 )
-from torch._ops import OpOverload
 
 _COPIES = frozenset({"copy_", "_to_copy"})
 _UNFILLED = frozenset(

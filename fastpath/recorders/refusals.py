@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
+from torch._ops import OpOverload
+
 from graphparity.fastpath.recorders.device_memory import Placement
 from graphparity.fastpath.recorders.nodes import Operand, tensors_in
-from torch._ops import OpOverload
 
 
 class Refusal(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_builders import (
     TorchCompressorBuilder,

@@ -6,6 +6,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+
 from graphparity.conformance.checks import Tally, check_history, check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import (

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from graphparity.conformance import comparer
 from graphparity.conformance.comparer import BOUND_FIELDS, Difference
 

@@ -4,6 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from graphparity.conformance.memory import (
     changed_paths,
     image_of,
@@ -11,8 +14,6 @@ from graphparity.conformance.memory import (
     poison_against,
     restore,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 
 def memory_of(values: list[int]) -> dict[str, torch.Tensor]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+
 from graphparity.conformance.meta.conformance import faulty_subjects as faults
 
 pytest_plugins = ["pytester"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+
 from graphparity.conformance.meta.conformance import faulty_subjects as faults
 from graphparity.conformance.subjects.recorders import make_recorder
 from graphparity.conformance.subjects.registry import load_subject
@@ -55,7 +56,10 @@ def test_bad_name_is_refused_with_value_and_remedy(
     [
         (
             faults.not_a_subject,
-            ["made a str", "its family must make a graphparity.conformance.subjects.subject"],
+            [
+                "made a str",
+                "its family must make a graphparity.conformance.subjects.subject",
+            ],
         ),
         (
             faults.lacks_methods,

@@ -6,6 +6,9 @@ from itertools import pairwise
 from typing import TypeVar
 
 import pytest
+from hypothesis import HealthCheck, Phase, find, given, settings
+from hypothesis import strategies as st
+
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     DummyBatch,
@@ -19,8 +22,6 @@ from graphparity.conformance.decode_batches import (
     sequence_lengths,
 )
 from graphparity.fastpath.graph_key import GraphKey
-from hypothesis import HealthCheck, Phase, find, given, settings
-from hypothesis import strategies as st
 
 T = TypeVar("T")
 History = list[Step]

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+
 from graphparity.conformance.decode_batches import DecodeBatch
 from graphparity.conformance.memory import changed_paths, image_of
 from graphparity.conformance.staging import stage

@@ -1,6 +1,7 @@
 """The keys to record are what the runner's dispatch answers, and nothing else."""
 
 import pytest
+
 from graphparity.conformance.subjects.torch_decode import Descriptor, dispatch
 from graphparity.fastpath.graph_key import GraphKey, keys_to_record, require_valid_key
 from graphparity.reference.interface import CUDAGraphMode

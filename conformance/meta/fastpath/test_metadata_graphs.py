@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 import torch
+
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import (
     AttnMetadata,

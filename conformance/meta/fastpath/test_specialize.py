@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     DummyBatch,

@@ -12,6 +12,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
 import torch
+
 from graphparity.fastpath.recorders import CaptureError, EmulatedRecorder
 
 if importlib.util.find_spec("triton") is None:

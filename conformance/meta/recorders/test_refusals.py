@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+
 from graphparity.fastpath.recorders import CaptureError, EmulatedGraph, EmulatedRecorder
 
 DEVICE = torch.device("cpu:0")

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from graphparity.fastpath.recorders import EmulatedRecorder
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from graphparity.fastpath.recorders import EmulatedRecorder
 
 DEVICE = torch.device("cpu:0")
 

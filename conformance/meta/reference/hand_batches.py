@@ -7,6 +7,7 @@ Invariant: nothing is computed by the code under test.
 import dataclasses
 
 import torch
+
 from graphparity.reference.attention import CommonAttentionMetadata
 from graphparity.reference.input_batch import InputBatch, InputBuffers
 

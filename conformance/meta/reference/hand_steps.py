@@ -8,6 +8,7 @@ import dataclasses
 from typing import Any
 
 import torch
+
 from graphparity.conformance.meta.reference.hand_batches import input_batch, int32
 from graphparity.reference.attention import AttentionGroup
 from graphparity.reference.compressor import CompressorMetadataBuilder

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from graphparity.reference.block_table import BlockTables
 
 CPU = torch.device("cpu")

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+
 from graphparity.conformance.meta.reference.hand_batches import decode_batch
 from graphparity.reference.compressor import CompressorMetadataBuilder
 from graphparity.reference.kv_cache_interface import CircularBufferSpec

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from graphparity.reference.input_batch import InputBatch, InputBuffers
 
 

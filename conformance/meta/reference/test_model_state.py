@@ -1,6 +1,7 @@
 """The reference model state: lookback, sizes of a build, refusals."""
 
 import pytest
+
 from graphparity.conformance.meta.reference.hand_batches import input_batch, int32
 from graphparity.conformance.meta.reference.hand_steps import (
     CPU,

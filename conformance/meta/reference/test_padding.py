@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+
 from graphparity.reference.compressor import CompressorMetadata
 from graphparity.reference.padding import Padding, live_of, padding_of
 from graphparity.reference.sliding_window import DeepseekSparseSWAMetadata

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+
 from graphparity.conformance.meta.reference.hand_batches import input_batch
 from graphparity.conformance.meta.reference.hand_steps import (
     BLOCK_TABLES,

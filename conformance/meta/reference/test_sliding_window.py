@@ -1,6 +1,7 @@
 """The sliding-window group against values computed by hand."""
 
 import pytest
+
 from graphparity.conformance.meta.reference.hand_batches import decode_batch, int32
 from graphparity.reference.kv_cache_interface import SlidingWindowMLASpec
 from graphparity.reference.sliding_window import SlidingWindowMetadataBuilder

@@ -1,6 +1,7 @@
 """The sparse-indexer group against values computed by hand."""
 
 import pytest
+
 from graphparity.conformance.meta.reference.hand_batches import decode_batch
 from graphparity.reference.attention import CommonAttentionMetadata
 from graphparity.reference.kv_cache_interface import MLAAttentionSpec

@@ -1,6 +1,7 @@
 """The sparse-MLA group against values computed by hand."""
 
 import pytest
+
 from graphparity.conformance.meta.reference.hand_batches import decode_batch
 from graphparity.reference.kv_cache_interface import MLAAttentionSpec
 from graphparity.reference.sparse_mla import SparseMLAMetadataBuilder
