@@ -7,9 +7,10 @@ import torch
 from hypothesis import given, settings
 
 from graphparity.conformance.decode_batches import DecodeBatch, decode_batches
-from graphparity.conformance.staging import NULL_BLOCK_ID, StagedStep, stage
+from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.registry import load_subject
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.step_inputs import NULL_BLOCK_ID
 
 
 def test_staged_tables_and_slots_are_the_runner_s(shortest_subject: str) -> None:
