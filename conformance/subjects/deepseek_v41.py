@@ -122,7 +122,6 @@ def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
 def _recorder(name: str, deployment: Deployment, state: Any) -> MeteredRecorder:
     return make_recorder(
         name,
-        deployment.device,
         device_memory(deployment, state),
         rotating_memory(deployment, state).values(),
     )

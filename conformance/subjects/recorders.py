@@ -1,14 +1,26 @@
 """The recorders a subject can be recorded with, by name."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 
 from graphparity.conformance.memory import Memory
 from graphparity.conformance.subjects.subject import MeteredRecorder
-from graphparity.fastpath.recorders import EmulatedRecorder, Recorder
+from graphparity.fastpath.recorders import (
+    CudaRecorder,
+    EmulatedRecorder,
+    Recorder,
+    require_cuda,
+)
 
-MakeRecorder = Callable[[torch.device, Memory, Iterable[torch.Tensor]], Recorder]
+
+@dataclass(frozen=True)
+class RecorderKind:
+    """A recorder, and where the subject's device memory lies under it."""
+
+    device: torch.device
+    make: Callable[[torch.device, Memory, Iterable[torch.Tensor]], Recorder]
 
 
 def _emulated(
@@ -19,22 +31,42 @@ def _emulated(
     )
 
 
-RECORDERS: dict[str, MakeRecorder] = {"emulated": _emulated}
+def _cuda(
+    device: torch.device, memory: Memory, rotating_memory: Iterable[torch.Tensor]
+) -> Recorder:
+    return CudaRecorder()
 
 
-def make_recorder(
-    name: str,
-    device: torch.device,
-    memory: Memory,
-    rotating_memory: Iterable[torch.Tensor] = (),
-) -> MeteredRecorder:
-    """A metered recorder for code that runs on ``memory``.
+RECORDERS = {
+    "emulated": RecorderKind(torch.device("cpu:0"), _emulated),
+    "cuda": RecorderKind(torch.device("cuda:0"), _cuda),
+}
+
+
+def recorder_kind(name: str) -> RecorderKind:
+    """The recorder of that name.
 
     Raises:
-        ValueError: there is no recorder of that name.
+        ValueError: there is none.
+        RuntimeError: it cannot work on this machine.
     """
     if name not in RECORDERS:
         raise ValueError(
             f"unknown recorder {name!r}: use one of {', '.join(sorted(RECORDERS))}."
         )
-    return MeteredRecorder(RECORDERS[name](device, memory, rotating_memory))
+    if name == "cuda":
+        require_cuda()
+    return RECORDERS[name]
+
+
+def make_recorder(
+    name: str, memory: Memory, rotating_memory: Iterable[torch.Tensor] = ()
+) -> MeteredRecorder:
+    """A metered recorder for code that runs on ``memory``.
+
+    Raises:
+        ValueError: there is no recorder of that name.
+        RuntimeError: the recorder cannot work on this machine.
+    """
+    kind = recorder_kind(name)
+    return MeteredRecorder(kind.make(kind.device, memory, rotating_memory))

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graphparity.conformance.decode_batches import StepLimits
-from graphparity.conformance.subjects.recorders import make_recorder
+from graphparity.conformance.subjects.recorders import make_recorder, recorder_kind
 from graphparity.conformance.subjects.subject import (
     MeteredRecorder,
     ReferenceSide,
@@ -77,7 +77,7 @@ def dispatch(
 
 def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
     """``specialize(TorchModelState)`` over buffers of its own."""
-    device = torch.device("cpu:0")
+    device = recorder_kind(recorder).device
     config = _decode_config(query_len, device)
     buffers = InputBuffers(config.max_num_reqs, config.max_num_tokens, device)
     tables = _block_tables(config)
@@ -85,7 +85,7 @@ def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
 
     def recorder_of(state: TorchModelState) -> MeteredRecorder:
         memory = _memory(state, buffers, tables)
-        made.append(make_recorder(recorder, device, memory))
+        made.append(make_recorder(recorder, memory))
         return made[-1]
 
     specialization = Specialization(
@@ -195,7 +195,9 @@ def _subject(
 ) -> Subject:
     config = state.config
     constants = {"window_range", "token_range", "no_replay_start"}
-    token_ids = torch.zeros((MAX_NUM_REQS, MAX_MODEL_LEN), dtype=torch.int32)
+    token_ids = torch.zeros(
+        (MAX_NUM_REQS, MAX_MODEL_LEN), dtype=torch.int32, device=config.device
+    )
     return Subject(
         name=name,
         state=state,

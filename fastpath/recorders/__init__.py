@@ -1,5 +1,11 @@
-"""Recorders: one protocol, and CUDA-graph semantics emulated on CPU tensors."""
+"""Recorders: one protocol, CUDA graphs, and their semantics emulated on CPU tensors."""
 
+from graphparity.fastpath.recorders.cuda import (
+    CudaBuildGraph,
+    CudaRecorder,
+    require_cuda,
+)
+from graphparity.fastpath.recorders.cuda_nodes import CudaNode
 from graphparity.fastpath.recorders.emulated import (
     POISON_BYTE,
     EmulatedGraph,
@@ -15,10 +21,14 @@ from graphparity.fastpath.recorders.protocol import (
 __all__ = [
     "POISON_BYTE",
     "CaptureError",
+    "CudaBuildGraph",
+    "CudaNode",
+    "CudaRecorder",
     "EmulatedGraph",
     "EmulatedRecorder",
     "Node",
     "NodeKind",
     "RecordedGraph",
     "Recorder",
+    "require_cuda",
 ]

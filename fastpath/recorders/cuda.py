@@ -1,0 +1,149 @@
+"""CUDA graphs behind the recorder protocol.
+
+Builds are warmed up and captured on one stream of the recorder's own, so that
+per-stream state (cuBLAS, DeepGEMM) exists before a capture, and allocate from the
+graph pool that the FULL forward graphs use. A replay is one launch on the current
+stream.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+
+from graphparity.fastpath.recorders.call_sites import raised_site
+from graphparity.fastpath.recorders.cuda_nodes import CudaNode, nodes_of
+from graphparity.fastpath.recorders.protocol import CaptureError
+
+T = TypeVar("T")
+
+GraphPoolId = tuple[int, int]
+"""What ``torch.cuda.graph_pool_handle`` returns."""
+
+
+def require_cuda() -> None:
+    """Raise ``RuntimeError`` where graphs cannot be captured or listed."""
+    if not torch.cuda.is_available():
+        raise RuntimeError(
+            "recorder 'cuda' found no CUDA GPU (torch.cuda.is_available() is False): "
+            "run on a machine with one, or use the recorder 'emulated'."
+        )
+    if importlib.util.find_spec("cuda.bindings") is None:
+        raise RuntimeError(
+            "recorder 'cuda' lists a graph's nodes through cuda-bindings, which is not "
+            "installed: pip install cuda-bindings."
+        )
+
+
+class CudaBuildGraph:
+    """One captured build; ``replay`` is the launch itself."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph: torch.cuda.CUDAGraph | None = graph
+        self._nodes = nodes_of(graph)
+        self.replay: Callable[[], None] = graph.replay
+
+    @property
+    def nodes(self) -> tuple[CudaNode, ...]:
+        """The recorded device operations, in the driver's order."""
+        return self._nodes
+
+    @property
+    def num_nodes(self) -> int:
+        """Recorded device operations; 0 needs no launch."""
+        return len(self._nodes)
+
+    def describe(self) -> list[str]:
+        """One line for each node."""
+        return [node.describe() for node in self._nodes]
+
+    def release(self) -> None:
+        """Free the graph; a replay afterwards raises ``RuntimeError``."""
+        if self._graph is not None:
+            self._graph.reset()
+            self._graph, self.replay = None, _refuse_replay
+
+
+class CudaRecorder:
+    """Captures builds into ``torch.cuda.CUDAGraph``.
+
+    Args:
+        pool: the graph pool that captures allocate from; None makes one.
+
+    Raises:
+        RuntimeError: there is no CUDA GPU, or cuda-bindings is not installed.
+    """
+
+    name = "cuda"
+
+    def __init__(self, pool: GraphPoolId | None = None) -> None:
+        require_cuda()
+        self._pool = pool or torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream()
+
+    def warm_up(self, build: Callable[[], object]) -> None:
+        """Run ``build`` once on the capture stream."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            build()
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def synchronize(self) -> None:
+        """Wait for the warm-ups: nothing they started may run into a capture."""
+        torch.cuda.synchronize()
+
+    def capture(self, build: Callable[[], T]) -> tuple[CudaBuildGraph, T]:
+        """Record ``build``; nothing is executed.
+
+        Raises:
+            CaptureError: the build does what a CUDA graph cannot record.
+        """
+        graph = torch.cuda.CUDAGraph(keep_graph=True)
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            built = self._run(build, graph)
+        graph.instantiate()
+        return CudaBuildGraph(graph), built
+
+    def _run(self, build: Callable[[], T], graph: torch.cuda.CUDAGraph) -> T:
+        """Run ``build`` and end its capture, whatever happens."""
+        try:
+            built = build()
+        except Exception as error:
+            self._abandon(graph)
+            raise _refusal(error) from error
+        try:
+            graph.capture_end()
+        except RuntimeError as error:
+            raise _refusal(error) from error
+        return built
+
+    def _abandon(self, graph: torch.cuda.CUDAGraph) -> None:
+        """End a capture that failed, so that the stream can be used again."""
+        try:
+            graph.capture_end()
+        except RuntimeError:
+            # Ending an invalidated capture always reports the error that
+            # invalidated it, which the caller is about to raise.
+            torch.cuda.synchronize()
+
+
+def _refuse_replay() -> None:
+    raise RuntimeError(
+        "this CUDA graph was released, so it cannot be replayed; capture it again."
+    )
+
+
+def _refusal(error: Exception) -> CaptureError:
+    """The refusal that stands for an error raised inside a capture."""
+    if isinstance(error, CaptureError):
+        return error
+    location, source_line = raised_site(error)
+    return CaptureError(
+        operation=f"`{source_line}`",
+        reason=str(error).strip().splitlines()[0],
+        location=location,
+        remedy="keep the builder's device work free of host reads and host copies",
+    )

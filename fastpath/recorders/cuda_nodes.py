@@ -1,0 +1,140 @@
+"""The nodes of a captured CUDA graph, read through the driver.
+
+Needs cuda-bindings, which PyTorch's CUDA builds bring. A kernel's arguments are
+bytes; what a parameter means only its kernel knows, so an argument is listed by
+offset and size.
+"""
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+
+@dataclass(frozen=True)
+class CudaNode:
+    """One recorded device operation.
+
+    Attributes:
+        index: place in the driver's list.
+        kind: "kernel", "copy", "fill", or the driver's word for anything else.
+        name: the kernel's name, or what is copied between.
+        grid: blocks of a kernel in x, y, z.
+        arguments: (offset, bytes) of each kernel argument, or the copy's and fill's
+            parameters.
+    """
+
+    index: int
+    kind: str
+    name: str
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[int, bytes], ...]
+
+    def describe(self) -> str:
+        """Return the node as one line of a listing."""
+        return f"{self.index:3d} {self.kind:6s} {self.name} grid={self.grid}"
+
+
+def nodes_of(graph: torch.cuda.CUDAGraph) -> tuple[CudaNode, ...]:
+    """Every node of a graph captured with ``keep_graph=True``.
+
+    Raises:
+        RuntimeError: the driver refuses to list them.
+    """
+    driver = _driver()
+    raw = driver.CUgraph(graph.raw_cuda_graph())
+    _, count = _call(driver.cuGraphGetNodes(raw, 0))
+    if not count:
+        return ()
+    nodes, count = _call(driver.cuGraphGetNodes(raw, count))
+    return tuple(_node(index, node) for index, node in enumerate(nodes[:count]))
+
+
+def _node(index: int, node: Any) -> CudaNode:
+    driver = _driver()
+    (kind,) = _call(driver.cuGraphNodeGetType(node))
+    types = driver.CUgraphNodeType
+    if kind == types.CU_GRAPH_NODE_TYPE_KERNEL:
+        return _kernel_node(index, node)
+    if kind == types.CU_GRAPH_NODE_TYPE_MEMCPY:
+        return _copy_node(index, node)
+    if kind == types.CU_GRAPH_NODE_TYPE_MEMSET:
+        return _fill_node(index, node)
+    word = kind.name.removeprefix("CU_GRAPH_NODE_TYPE_").lower()
+    return CudaNode(index, word, word, (0, 0, 0), ())
+
+
+def _kernel_node(index: int, node: Any) -> CudaNode:
+    driver = _driver()
+    (params,) = _call(driver.cuGraphKernelNodeGetParams(node))
+    (name,) = _call(driver.cuFuncGetName(params.func))
+    return CudaNode(
+        index,
+        "kernel",
+        name.decode(),
+        (params.gridDimX, params.gridDimY, params.gridDimZ),
+        tuple(_kernel_arguments(params)),
+    )
+
+
+def _kernel_arguments(params: Any) -> Iterator[tuple[int, bytes]]:
+    """(offset, bytes) of each argument, from the array of argument addresses."""
+    driver = _driver()
+    if not int(params.kernelParams):  # passed packed, as some libraries do
+        return
+    addresses = ctypes.cast(int(params.kernelParams), ctypes.POINTER(ctypes.c_void_p))
+    position = 0
+    while True:
+        error, offset, size = driver.cuFuncGetParamInfo(params.func, position)
+        if error != driver.CUresult.CUDA_SUCCESS:  # there is no such argument
+            return
+        yield offset, ctypes.string_at(addresses[position], size)
+        position += 1
+
+
+def _copy_node(index: int, node: Any) -> CudaNode:
+    driver = _driver()
+    (params,) = _call(driver.cuGraphMemcpyNodeGetParams(node))
+    source = params.srcMemoryType.name.removeprefix("CU_MEMORYTYPE_").lower()
+    target = params.dstMemoryType.name.removeprefix("CU_MEMORYTYPE_").lower()
+    size = params.WidthInBytes * params.Height * params.Depth
+    values = (
+        int(params.srcDevice) or int(params.srcHost or 0),
+        int(params.dstDevice) or int(params.dstHost or 0),
+        size,
+    )
+    return CudaNode(index, "copy", f"{source} to {target}", (0, 0, 0), _packed(values))
+
+
+def _fill_node(index: int, node: Any) -> CudaNode:
+    driver = _driver()
+    (params,) = _call(driver.cuGraphMemsetNodeGetParams(node))
+    values = (int(params.dst), params.value, params.elementSize, params.width)
+    return CudaNode(index, "fill", "memset", (0, 0, 0), _packed(values))
+
+
+def _packed(values: tuple[int, ...]) -> tuple[tuple[int, bytes], ...]:
+    return tuple((8 * i, value.to_bytes(8, "little")) for i, value in enumerate(values))
+
+
+@functools.cache
+def _driver() -> Any:
+    """The driver's bindings, imported where there is a GPU to list graphs of."""
+    return importlib.import_module("cuda.bindings.driver")
+
+
+def _call(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The values of a driver call that succeeded."""
+    driver = _driver()
+    error, *values = result
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise RuntimeError(
+            f"the CUDA driver answered {error.name} when listing a graph's nodes: "
+            "graphs must be captured with keep_graph=True on a driver of CUDA 12.4 "
+            "or newer."
+        )
+    return tuple(values)
