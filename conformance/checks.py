@@ -48,6 +48,8 @@ class BuiltStep:
     leaves: dict[str, Leaf]
     image: MemoryImage
     num_replays: int
+    """Launches of a recording; 1 as well for the return of metadata whose recording
+    needs no launch."""
 
 
 def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None:
@@ -101,11 +103,12 @@ def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None
 def build_step(subject: Subject, staged: StagedStep, state: object) -> BuiltStep:
     """Run ``state`` on a staged step, and copy out what it did."""
     replays_before = subject.recorder.num_replays
-    leaves = comparer.leaves(staged.run(subject, state))
+    attn_metadata = staged.run(subject, state)
+    num_launched = subject.recorder.num_replays - replays_before
     return BuiltStep(
-        leaves,
+        comparer.leaves(attn_metadata),
         image_of(subject.memory),
-        subject.recorder.num_replays - replays_before,
+        num_launched or int(subject.recorder.served_without_launch(attn_metadata)),
     )
 
 

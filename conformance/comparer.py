@@ -85,7 +85,10 @@ def leaves(attn_metadata: Any) -> dict[str, Leaf]:
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Leaf]]:
     if isinstance(value, torch.Tensor):
         place = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-        yield path, Leaf(value.clone(), place, is_host=path.endswith("_cpu"))
+        yield (
+            path,
+            Leaf(value.to("cpu", copy=True), place, is_host=path.endswith("_cpu")),
+        )
     elif isinstance(value, int | float | str | None):
         yield path, Leaf(value)
     else:

@@ -23,6 +23,10 @@ class StepLimits:
     """Positions at which the metadata changes shape: block sizes, windows."""
 
 
+BlockIds = tuple[tuple[tuple[int, ...], ...], ...]
+"""[num_kv_cache_groups][num_reqs] the blocks of each request, in order."""
+
+
 @dataclass(frozen=True)
 class DecodeBatch:
     """One uniform decode step."""
@@ -34,11 +38,13 @@ class DecodeBatch:
     """[num_reqs] batch row -> index of the request in the runner's state."""
     seed: int = 0
     """Seeds block ids, token ids, and what earlier steps left in the tails."""
+    block_ids: BlockIds | None = None
+    """The requests' blocks; None draws distinct ones from the seed."""
 
 
 @dataclass(frozen=True)
 class PrefillBatch:
-    """One step of prompt chunks, which no decode graph serves."""
+    """One step of prompt chunks, which no recording serves."""
 
     query_lens: tuple[int, ...]
     computed_lens: tuple[int, ...]
@@ -47,6 +53,11 @@ class PrefillBatch:
     """[num_reqs] first position of which the request holds window KV."""
     req_state_indices: tuple[int, ...]
     seed: int = 0
+    full_key: GraphKey | None = None
+    """The key of the FULL graph that serves chunks shaped like a decode step; None for
+    a step that no graph serves."""
+    block_ids: BlockIds | None = None
+    """As those of a ``DecodeBatch``."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,14 @@ class EagerBatch:
     batch: DecodeBatch
 
 
-Step = DecodeBatch | PrefillBatch | DummyBatch | EagerBatch
+@dataclass(frozen=True)
+class UnrecordedBatch:
+    """A decode step that a FULL graph serves after the recordings were released."""
+
+    batch: DecodeBatch
+
+
+Step = DecodeBatch | PrefillBatch | DummyBatch | EagerBatch | UnrecordedBatch
 
 
 def sequence_lengths(limits: StepLimits) -> st.SearchStrategy[int]:

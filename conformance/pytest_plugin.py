@@ -15,6 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from graphparity.conformance.builders.cases import CASES
 from graphparity.conformance.checks import Tally
 from graphparity.conformance.results import SubjectResult, print_results
 from graphparity.conformance.subjects.recorders import RECORDERS
@@ -133,16 +134,21 @@ def pytest_configure(config: pytest.Config) -> None:
     # An installed suite lies in a namespace package, which the default mode would
     # import a second time under another name.
     config.option.importmode = "importlib"
+    config.addinivalue_line(
+        "markers", "needs_reference: run on the subjects that have a reference only"
+    )
     config.stash[SESSION] = ConformanceSession(config)
+    # A session within this process must not change what this one's name means.
+    profile = f"conformance-{max_examples}"
     hypothesis.settings.register_profile(
-        "conformance",
+        profile,
         max_examples=max_examples,
         derandomize=True,
         database=None,
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    hypothesis.settings.load_profile("conformance")
+    hypothesis.settings.load_profile(profile)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -162,14 +168,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Set the subjects up first, so that what stops it is one clear sentence."""
+    _load_subjects(session.config)
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Subjects outside, their graph keys inside; batches are drawn in the test."""
+    if "builder_case" in metafunc.fixturenames:
+        metafunc.parametrize("builder_case", _builder_cases(metafunc.config))
     if "shortest_subject" in metafunc.fixturenames:
         names = _shortest_subject_names(metafunc.config)
         metafunc.parametrize("shortest_subject", names, scope="module")
     if "subject" not in metafunc.fixturenames:
         return
     subjects = _load_subjects(metafunc.config)
+    if any(metafunc.definition.iter_markers("needs_reference")):
+        subjects = [it for it in subjects if it.reference is not None]
     if "key" in metafunc.fixturenames:
         cases = [
             pytest.param(subject, key, id=f"{subject.name}-{_key_id(key)}")
@@ -237,6 +252,16 @@ def _subject_names(config: pytest.Config) -> list[str]:
             if name.rpartition(":")[2].isdigit()
             else [f"{name}:{query_len}" for query_len in QUERY_LENS]
         )
+    ]
+
+
+def _builder_cases(config: pytest.Config) -> list[str]:
+    """The cases of the GPU flavour whose family of subjects is asked for."""
+    families = {name.rpartition(":")[0] for name in _subject_names(config)}
+    return [
+        name
+        for name, case in CASES.items()
+        if f"deepseek-v41-{case.flavour.name.lower()}" in families
     ]
 
 

@@ -6,6 +6,7 @@ padding that it calls unspecified is left out of the comparison.
 
 import dataclasses
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -68,8 +69,13 @@ def _reference_leaves(
     subject: Subject, staged: StagedStep
 ) -> Iterator[tuple[str, tuple[Leaf, int | None]]]:
     """Path -> (leaf, how many of its leading rows to compare; None for all)."""
-    reference, batch = subject.reference, staged.input_batch
-    inputs = reference.state.prepare_inputs(batch, subject.req_states)
+    reference, staged = subject.reference, _on_host(staged)
+    assert reference is not None, f"{subject.name} has no reference"
+    batch = staged.input_batch
+    token_ids = subject.req_states.all_token_ids.gpu.cpu()
+    inputs = reference.state.prepare_inputs(
+        batch, SimpleNamespace(all_token_ids=SimpleNamespace(gpu=token_ids))
+    )
     attn_metadata = reference.state.prepare_attn(
         batch,
         reference.modes[staged.cudagraph_mode.name],
@@ -84,6 +90,22 @@ def _reference_leaves(
     yield "slot_mappings", (_leaf(staged.slot_mappings), None)
     for layer, metadata in attn_metadata.items():
         yield from _metadata_leaves(metadata, layer, batch)
+
+
+def _on_host(staged: StagedStep) -> StagedStep:
+    """A copy of the step in host memory, which the reference's loops read."""
+    batch = staged.input_batch
+    tensors = {
+        name: value.to("cpu", copy=True)
+        for name, value in vars(batch).items()
+        if isinstance(value, torch.Tensor)
+    }
+    return dataclasses.replace(
+        staged,
+        input_batch=dataclasses.replace(batch, **tensors),
+        block_tables=tuple(t.to("cpu", copy=True) for t in staged.block_tables),
+        slot_mappings=staged.slot_mappings.to("cpu", copy=True),
+    )
 
 
 def _metadata_leaves(

@@ -6,6 +6,7 @@ from graphparity.conformance.decode_batches import (
     DummyBatch,
     EagerBatch,
     PrefillBatch,
+    UnrecordedBatch,
 )
 from graphparity.conformance.reference_check import check_eager_equals_reference
 from graphparity.conformance.subjects.registry import load_subject
@@ -17,6 +18,7 @@ __all__ = [
     "EagerBatch",
     "GraphKey",
     "PrefillBatch",
+    "UnrecordedBatch",
     "check_eager_equals_reference",
     "check_history",
     "check_step",

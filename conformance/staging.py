@@ -11,11 +11,13 @@ import numpy as np
 import torch
 
 from graphparity.conformance.decode_batches import (
+    BlockIds,
     DecodeBatch,
     DummyBatch,
     EagerBatch,
     PrefillBatch,
     Step,
+    UnrecordedBatch,
 )
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.decode_batch import padded_decode_batch
@@ -52,12 +54,17 @@ def stage(subject: Subject, step: Step) -> StagedStep:
     modes = subject.cudagraph_modes
     match step:
         case DecodeBatch():
-            return _stage_rows(subject, _decode_rows(step), modes.FULL)
+            rows = _decode_rows(step)
+            return _stage_rows(subject, rows, modes.FULL, step.block_ids)
+        case UnrecordedBatch():
+            return stage(subject, step.batch)
         case EagerBatch():
-            return _stage_rows(subject, _decode_rows(step.batch, pad=False), modes.NONE)
+            rows = _decode_rows(step.batch, pad=False)
+            return _stage_rows(subject, rows, modes.NONE, step.batch.block_ids)
         case PrefillBatch():
             _admit(subject, step)
-            return _stage_rows(subject, _prefill_rows(step), modes.NONE)
+            mode = modes.FULL if step.full_key else modes.NONE
+            return _stage_rows(subject, _prefill_rows(step), mode, step.block_ids)
         case DummyBatch():
             return _stage_dummy(subject, step)
 
@@ -75,13 +82,14 @@ def _decode_rows(batch: DecodeBatch, pad: bool = True) -> StepRows:
 
 
 def _prefill_rows(batch: PrefillBatch) -> StepRows:
+    key = batch.full_key
     lengths = zip(batch.query_lens, batch.computed_lens, strict=True)
     return StepRows(
         query_lens=batch.query_lens,
         seq_lens=[query_len + computed for query_len, computed in lengths],
         req_state_indices=batch.req_state_indices,
-        padded_reqs=len(batch.query_lens),
-        padded_tokens=sum(batch.query_lens),
+        padded_reqs=key.num_reqs_after_padding if key else len(batch.query_lens),
+        padded_tokens=key.num_tokens_after_padding if key else sum(batch.query_lens),
         seed=batch.seed,
         is_prefilling=True,
     )
@@ -92,7 +100,10 @@ def _admit(subject: Subject, batch: PrefillBatch) -> None:
     admitted = zip(batch.req_state_indices, batch.replay_starts, strict=True)
     for req_index, replay_start in admitted:
         request = SimpleNamespace(replay_start=replay_start, sampling_params=None)
-        for state in (subject.state, subject.eager_state, subject.reference.state):
+        states: list[Any] = [subject.state, subject.eager_state]
+        if subject.reference is not None:
+            states.append(subject.reference.state)
+        for state in states:
             state.add_request(req_index, request)
 
 
@@ -127,7 +138,9 @@ def stage_capture(subject: Subject, rung: GraphKey) -> StagedStep:
     )
 
 
-def _stage_rows(subject: Subject, rows: StepRows, mode: Any) -> StagedStep:
+def _stage_rows(
+    subject: Subject, rows: StepRows, mode: Any, block_ids: BlockIds | None
+) -> StagedStep:
     runner = RunnerBuffers(
         input_buffers=subject.input_buffers,
         block_tables=subject.block_tables,
@@ -136,6 +149,8 @@ def _stage_rows(subject: Subject, rows: StepRows, mode: Any) -> StagedStep:
         num_blocks=subject.kv_cache_config.num_blocks,
     )
     inputs = write_step_inputs(runner, rows)
+    if block_ids is not None:
+        _assign_blocks(subject, rows, block_ids)
     _write_token_ids(subject, rows.seed)
     return StagedStep(
         input_batch=inputs.input_batch,
@@ -143,6 +158,24 @@ def _stage_rows(subject: Subject, rows: StepRows, mode: Any) -> StagedStep:
         block_tables=inputs.block_tables,
         slot_mappings=inputs.slot_mappings,
     )
+
+
+def _assign_blocks(subject: Subject, rows: StepRows, block_ids: BlockIds) -> None:
+    """Overwrite the drawn blocks of every request, and the slots that lie in them."""
+    tables = subject.block_tables
+    req_of_token = np.repeat(np.arange(rows.num_reqs), rows.query_lens)
+    for group, (table, size) in enumerate(
+        zip(tables.input_block_tables, tables.block_sizes, strict=True)
+    ):
+        for row, ids in enumerate(block_ids[group]):
+            table[row, : len(ids)] = torch.tensor(ids, dtype=table.dtype)
+        if bool(tables.slot_mapping_enabled[group]):
+            slots = [
+                block_ids[group][req][position // size] * size + position % size
+                for req, position in zip(req_of_token, rows.positions, strict=True)
+            ]
+            row_of_group = tables.slot_mappings[group]
+            row_of_group[: len(slots)] = torch.tensor(slots, dtype=row_of_group.dtype)
 
 
 def _write_token_ids(subject: Subject, seed: int) -> None:

@@ -1,5 +1,6 @@
 """The eager build of every step is what the reference says, field by field."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,8 @@ from graphparity.conformance.decode_batches import (
 from graphparity.conformance.reference_check import check_eager_equals_reference
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
+
+pytestmark = pytest.mark.needs_reference
 
 
 def test_eager_equals_reference(subject: Subject, key: GraphKey, tally: Tally) -> None:

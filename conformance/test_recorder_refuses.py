@@ -82,9 +82,9 @@ CAUGHT: dict[Fault, str] = {
 
 
 @pytest.fixture(scope="module")
-def faulty(shortest_subject: str) -> Subject:
+def faulty(shortest_subject: str, request: pytest.FixtureRequest) -> Subject:
     """A subject of this module's own, recorded anew with each fault."""
-    return fresh_subject(shortest_subject)
+    return fresh_subject(shortest_subject, request.config.getoption("--recorder"))
 
 
 @pytest.mark.parametrize("fault", REFUSED, ids=lambda fault: fault.__name__[1:])

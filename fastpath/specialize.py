@@ -1,9 +1,9 @@
 """``specialize``: a model state's subclass that replays recorded metadata builds.
 
-The seam is ``_build_attn_metadata``, the part of ``prepare_attn`` whose host
-values a graph key fixes. What ``prepare_attn`` does before and after it runs every
-step; the build itself is recorded by ``capture_inner_cudagraphs`` and replayed by
-FULL decode steps. Every other step builds as the base does.
+The seam names the part of ``prepare_attn`` whose host values a graph key fixes, or
+all of it. What ``prepare_attn`` does before and after it runs every step; the build
+itself is recorded by ``capture_inner_cudagraphs`` and replayed by FULL decode steps.
+Every other step builds as the base does.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,19 +21,18 @@ from graphparity.fastpath.metadata_graphs import (
     EagerReason,
     MetadataGraphs,
 )
+from graphparity.fastpath.partial_build import JudgeGroups, PartlyRecorded
 from graphparity.fastpath.recorders.protocol import Recorder
 from graphparity.fastpath.replay_starts import KnownZeroReplayStarts
+from graphparity.fastpath.seams import (
+    BUILD_ATTN_METADATA,
+    Seam,
+    require_needs,
+    require_seam,
+)
 from graphparity.reference.attention import AttentionGroup, KVCacheConfig
 from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBatch, InputBuffers
-
-_SEAM = (
-    "prepare_attn",
-    "_build_attn_metadata",
-    "capture_inner_cudagraphs",
-    "initialize_kv_cache",
-    "max_model_len",
-)
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,11 @@ class Specialization:
     """Makes the recorder of a newly built state."""
     graph_keys: Callable[[Any], Sequence[GraphKey]]
     """The keys a state is to record, asked each time it records."""
+    seam: Seam = BUILD_ATTN_METADATA
+    """What of a step is recorded."""
+    judge_groups: JudgeGroups | None = None
+    """Says which KV-cache groups may be recorded, asked each time a state records; the
+    others are built eagerly in every step. None records all groups."""
 
 
 def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
@@ -55,23 +59,23 @@ def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
     and counters.
 
     Raises:
-        TypeError: ``base`` lacks a method of the seam.
+        TypeError: ``base`` lacks a method of the seam, or its ``prepare_attn`` is
+            not the one that the seam fits.
     """
-    missing = [name for name in _SEAM if not hasattr(base, name)]
-    if missing:
-        raise TypeError(
-            f"{base.__qualname__} lacks {', '.join(missing)}: only a model state that "
-            "builds its metadata in _build_attn_metadata can be specialized."
-        )
-    bases: tuple[type[Any], ...] = (_SpecializedModelState, base)
+    require_seam(base, specialization.seam)
+    bases: list[type[Any]] = [_SpecializedModelState, base]
     if hasattr(base, "_upload_replay_start"):
-        bases = (_SpecializedModelState, KnownZeroReplayStarts, base)
+        bases.insert(1, KnownZeroReplayStarts)
+    if specialization.judge_groups is not None:
+        bases.insert(0, PartlyRecorded)
+    outermost: Any = bases[0]
     members = {
         "_specialization": specialization,
+        specialization.seam.build_method: outermost._replay_or_build,
         "__doc__": f"{base.__qualname__} with recorded metadata builds.",
         "__module__": base.__module__,
     }
-    return type(f"Specialized{base.__name__}", bases, members)
+    return type(f"Specialized{base.__name__}", tuple(bases), members)
 
 
 class _SpecializedModelState:
@@ -82,6 +86,7 @@ class _SpecializedModelState:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        require_needs(self, self._specialization.seam)
         self.graphs = MetadataGraphs(self._specialization.make_recorder(self))
         self._full_mode = self._specialization.full_mode
 
@@ -101,23 +106,30 @@ class _SpecializedModelState:
         kv_cache_config: KVCacheConfig,
     ) -> None:
         """Record the metadata build of every key, then capture what the base does."""
+        keys, recorded_groups = self._keys_and_groups(attn_groups, block_tables)
 
         def stage(key: GraphKey) -> BuildFn:
             return self._stage_build(
                 padded_decode_batch(key, input_buffers, self.max_model_len),
                 block_tables.get_dummy_block_tables(key.num_reqs_after_padding),
                 block_tables.get_dummy_slot_mappings(key.num_tokens_after_padding),
-                attn_groups,
+                recorded_groups,
                 kv_cache_config,
             )
 
-        self.graphs.record(self._specialization.graph_keys(self), stage)
+        self.graphs.record(keys, stage)
         base: Any = super()
         base.capture_inner_cudagraphs(
             input_buffers, block_tables, attn_groups, kv_cache_config
         )
 
-    def _build_attn_metadata(
+    def _keys_and_groups(
+        self, attn_groups: list[list[AttentionGroup]], block_tables: BlockTables
+    ) -> tuple[Sequence[GraphKey], list[list[AttentionGroup]]]:
+        """What to record: every key, of all groups."""
+        return self._specialization.graph_keys(self), attn_groups
+
+    def _replay_or_build(
         self,
         input_batch: InputBatch,
         cudagraph_mode: object,
@@ -139,8 +151,7 @@ class _SpecializedModelState:
                 return attn_metadata
         else:
             self.graphs.count_eager(reason)
-        base: Any = super()
-        built: AttnMetadata = base._build_attn_metadata(
+        return self._build_eagerly(
             input_batch,
             cudagraph_mode,
             block_tables,
@@ -151,6 +162,11 @@ class _SpecializedModelState:
             ubatch_idx=ubatch_idx,
             **kwargs,
         )
+
+    def _build_eagerly(self, *step: Any, **kwargs: Any) -> AttnMetadata:
+        """The base's own build."""
+        build = getattr(super(), self._specialization.seam.build_method)
+        built: AttnMetadata = build(*step, **kwargs)
         return built
 
     def _eager_reason(
@@ -179,19 +195,21 @@ class _SpecializedModelState:
         """Run what ``prepare_attn`` does around the build; returns the build.
 
         The base's ``prepare_attn`` decides what the build is called with, so it is
-        called with a build in its place that keeps its arguments.
+        called with a build in its place that keeps its arguments. Where it is the
+        build itself, nothing is around it.
         """
-        base: Any = super()
+        build_method = self._specialization.seam.build_method
         staged: list[BuildFn] = []
 
         def keep(*args: Any, **kwargs: Any) -> AttnMetadata:
-            staged.append(partial(base._build_attn_metadata, *args, **kwargs))
+            staged.append(partial(self._build_eagerly, *args, **kwargs))
             return {}
 
-        vars(self)["_build_attn_metadata"] = keep
+        vars(self)[build_method] = keep
         try:
-            base.prepare_attn(input_batch, self._full_mode, *step)
+            this: Any = self
+            this.prepare_attn(input_batch, self._full_mode, *step)
         finally:
-            del vars(self)["_build_attn_metadata"]
+            del vars(self)[build_method]
         (build,) = staged
         return build

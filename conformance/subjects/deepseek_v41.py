@@ -11,8 +11,9 @@ from typing import Any
 
 from graphparity.conformance.decode_batches import StepLimits
 from graphparity.conformance.subjects.deepseek_v41_reference import reference_side
-from graphparity.conformance.subjects.recorders import make_recorder
+from graphparity.conformance.subjects.recorders import make_recorder, recorder_kind
 from graphparity.conformance.subjects.subject import (
+    DeadNode,
     MeteredRecorder,
     Subject,
     eager_twin,
@@ -57,25 +58,33 @@ ALSO_WRITTEN = frozenset(
 """The sparse MLA builder clamps its block table in place; the state uploads the
 replay starts."""
 
+DEAD_WITHOUT_PADDING = (
+    DeadNode(
+        "aten.clamp_.default",
+        "attention/backends/mla/indexer.py",
+        "it lifts the negative lengths of empty padded requests to 0",
+    ),
+)
+
 EDGES = (8, 64, 128)
 """Ring capacity, block sizes and window of the deployment, in tokens."""
 
 
 def blackwell(name: str, query_len: int, recorder: str) -> Subject:
     """``specialize(DeepseekV41ModelState)`` over the builders for SM100."""
-    return _specialized(name, DeploymentConfig(Flavour.BLACKWELL, query_len), recorder)
+    return _specialized(name, _config(Flavour.BLACKWELL, query_len, recorder), recorder)
 
 
 def hopper(name: str, query_len: int, recorder: str) -> Subject:
     """``specialize(DeepseekV41ModelState)`` over the builders for SM90."""
-    return _specialized(name, DeploymentConfig(Flavour.HOPPER, query_len), recorder)
+    return _specialized(name, _config(Flavour.HOPPER, query_len, recorder), recorder)
 
 
 def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject:
     """The state of vLLM's own ``specialized_decode``, over the builders for SM100,
     the only ones that it takes for recordable.
     """
-    deployment = deploy(DeploymentConfig(Flavour.BLACKWELL, query_len))
+    deployment = deploy(_config(Flavour.BLACKWELL, query_len, recorder))
     from vllm.models.deepseek_v41.nvidia.specialized_decode.runtime.model_state import (
         DeepseekV41SpecializedDecodeModelState,
     )
@@ -91,6 +100,18 @@ def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject
 
     record()
     return _subject(name, deployment, state, metered, record, branch_maps=BRANCH_MAPS)
+
+
+def _config(flavour: Flavour, query_len: int, recorder: str) -> DeploymentConfig:
+    """A deployment as large as the recorder's machine is fit for."""
+    kind = recorder_kind(recorder)
+    return DeploymentConfig(
+        flavour,
+        query_len,
+        kind.device,
+        max_num_seqs=kind.max_num_seqs,
+        max_num_batched_tokens=8 * kind.max_num_seqs,
+    )
 
 
 def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
@@ -187,7 +208,10 @@ def _subject(
         builder_outputs=frozenset(_builder_outputs(deployment)),
         also_written=ALSO_WRITTEN,
         branch_maps=branch_maps,
-        stand_in_fields=frozenset(STAND_IN_FIELDS),
+        dead_without_padding=DEAD_WITHOUT_PADDING,
+        stand_in_fields=frozenset(
+            STAND_IN_FIELDS if config.device.type == "cpu" else ()
+        ),
     )
 
 

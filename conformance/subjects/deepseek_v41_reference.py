@@ -1,5 +1,7 @@
 """Our reference model state, set up for a deployment of vLLM's DeepSeek-V4.1."""
 
+import torch
+
 from graphparity.conformance.subjects.subject import ReferenceSide
 from graphparity.conformance.vllm_on_cpu.deepseek_v41 import Deployment, MinimalModel
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
@@ -33,7 +35,7 @@ def reference_side(deployment: Deployment) -> ReferenceSide:
             max_num_tokens=config.max_num_batched_tokens,
             max_model_len=config.max_model_len,
             token_lookback_depth=MinimalModel.token_lookback_depth,
-            device=deployment.device,
+            device=torch.device("cpu"),
             decode_query_len=config.query_len,
         )
     )

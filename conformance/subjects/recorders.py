@@ -20,6 +20,8 @@ class RecorderKind:
     """A recorder, and where the subject's device memory lies under it."""
 
     device: torch.device
+    max_num_seqs: int
+    """The most requests a step of vLLM's subjects holds."""
     make: Callable[[torch.device, Memory, Iterable[torch.Tensor]], Recorder]
 
 
@@ -38,8 +40,8 @@ def _cuda(
 
 
 RECORDERS = {
-    "emulated": RecorderKind(torch.device("cpu:0"), _emulated),
-    "cuda": RecorderKind(torch.device("cuda:0"), _cuda),
+    "emulated": RecorderKind(torch.device("cpu:0"), 16, _emulated),
+    "cuda": RecorderKind(torch.device("cuda:0"), 64, _cuda),
 }
 
 

@@ -17,6 +17,18 @@ FAMILIES = {
     "vllm-specialized-decode": (
         "graphparity.conformance.subjects.deepseek_v41:vllm_specialized_decode"
     ),
+    **{
+        f"default-{suffix}": (
+            f"graphparity.conformance.subjects.default_model_state:{maker}"
+        )
+        for suffix, maker in {
+            "flash-attn": "flash_attn",
+            "flash-attn-two-groups": "flash_attn_two_groups",
+            "flash-attn-window": "flash_attn_window",
+            "triton-attn": "triton_attn",
+            "triton-attn-two-groups": "triton_attn_two_groups",
+        }.items()
+    },
     "torch-decode": "graphparity.conformance.subjects.torch_decode:torch_decode",
 }
 """Family name -> address of the function that makes its subjects."""

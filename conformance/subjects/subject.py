@@ -4,14 +4,18 @@ The state is touched only through the ``ModelState`` interface. Whether a step w
 really replayed is told by the recorder it was given, never by the state.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from graphparity.conformance.decode_batches import StepLimits
 from graphparity.conformance.memory import Memory
 from graphparity.fastpath.graph_key import Dispatch, GraphKey
-from graphparity.fastpath.recorders.protocol import RecordedGraph, Recorder
+from graphparity.fastpath.recorders.protocol import (
+    NodeParameters,
+    RecordedGraph,
+    Recorder,
+)
 from graphparity.reference.interface import ModelState
 from graphparity.reference.model_state import ReferenceModelState
 
@@ -47,8 +51,17 @@ class MeteredGraph:
         self._recorder.last_replayed = self
         self.graph.replay()
 
+    def node_parameters(self) -> Sequence[NodeParameters]:
+        """The parameters of every node."""
+        return self.graph.node_parameters()
+
+    def pool_spans(self) -> Sequence[tuple[int, int]]:
+        """The address ranges that the capture allocated."""
+        return self.graph.pool_spans()
+
     def release(self) -> None:
         """Release the graph."""
+        self._recorder.forget(self)
         self.graph.release()
 
 
@@ -61,6 +74,7 @@ class MeteredRecorder:
         self.num_captures = 0
         self.num_replays = 0
         self.last_replayed: MeteredGraph | None = None
+        self._built_without_nodes: dict[MeteredGraph, Any] = {}
 
     def warm_up(self, build: Callable[[], object]) -> None:
         """Warm up ``build``."""
@@ -74,7 +88,23 @@ class MeteredRecorder:
         """Capture ``build``, counted."""
         graph, built = self._recorder.capture(build)
         self.num_captures += 1
-        return MeteredGraph(graph, self), built
+        metered = MeteredGraph(graph, self)
+        if not graph.num_nodes:
+            self._built_without_nodes[metered] = built
+        return metered, built
+
+    def forget(self, released: MeteredGraph) -> None:
+        """Note that a graph was released."""
+        self._built_without_nodes.pop(released, None)
+
+    def served_without_launch(self, attn_metadata: Any) -> bool:
+        """Whether ``attn_metadata`` holds the very objects captured with a graph that
+        has no nodes: such a step needs no launch, and there is none to count.
+        """
+        return any(
+            built and all(attn_metadata.get(name) is built[name] for name in built)
+            for built in self._built_without_nodes.values()
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +118,20 @@ class ReferenceSide:
     """The reference's own ``CUDAGraphMode``."""
 
 
+@dataclass(frozen=True)
+class DeadNode:
+    """A recorded node without effect in keys that have no padding."""
+
+    name: str
+    source: str
+    """End of the path of the file that records it."""
+    reason: str
+
+    def is_of(self, description: str) -> bool:
+        """Whether a node's description is this node's."""
+        return f" {self.name} " in description and f"{self.source}:" in description
+
+
 @dataclass(frozen=True, repr=False)
 class Subject:
     """A model state under test, its eager twin, and what a step of both reads."""
@@ -97,7 +141,8 @@ class Subject:
     """Under test: recorded, and served by replays."""
     eager_state: ModelState
     """Builds the same steps eagerly, into the same buffers."""
-    reference: ReferenceSide
+    reference: ReferenceSide | None
+    """The eager build's oracle; None where our reference does not know the builders."""
     recorder: MeteredRecorder
     record: Callable[[], None]
     """Records every key of ``state`` anew, with ``recorder``."""
@@ -123,6 +168,8 @@ class Subject:
     """Paths of token-to-request maps that only a forked branch builds."""
     stand_in_fields: frozenset[str] = frozenset()
     """Metadata fields whose values come from stand-ins: not compared."""
+    dead_without_padding: tuple[DeadNode, ...] = ()
+    """Nodes whose absence nothing can show in a key without padding."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
 

@@ -32,11 +32,7 @@ class TorchCompressorBuilder:
     ) -> CompressorMetadata:
         """Fill the buffers for the first ``num_tokens`` tokens of ``batch``."""
         tokens = self.token_range[:num_tokens]
-        req_of_token = torch.bucketize(
-            tokens, batch.query_start_loc[1:].long(), right=True
-        )
-        if num_tokens > batch.num_tokens:  # padding tokens map to request 0
-            req_of_token[batch.num_tokens :] = 0
+        req_of_token = _request_of_token(batch, tokens)
         self.token_to_req_indices[:num_tokens] = req_of_token
         blocks = block_table[req_of_token, 0].long()
         slots = blocks * self.capacity + batch.positions[:num_tokens] % self.capacity
@@ -48,6 +44,14 @@ class TorchCompressorBuilder:
             query_start_loc=batch.query_start_loc,
             token_to_req_indices=self.token_to_req_indices[:num_tokens],
         )
+
+
+def _request_of_token(batch: InputBatch, tokens: torch.Tensor) -> torch.Tensor:
+    """[num_tokens] int64, device; padding tokens map to request 0."""
+    req_of_token = torch.bucketize(tokens, batch.query_start_loc[1:].long(), right=True)
+    if tokens.numel() > batch.num_tokens:
+        req_of_token[batch.num_tokens :] = 0
+    return req_of_token
 
 
 class TorchSlidingWindowBuilder:
@@ -67,6 +71,9 @@ class TorchSlidingWindowBuilder:
         self.is_valid_token = torch.zeros(
             max_num_tokens, dtype=torch.bool, device=device
         )
+        self.token_to_req_indices = torch.zeros(
+            max_num_tokens, dtype=torch.int32, device=device
+        )
         self.window_range = torch.arange(window, device=device)
         self.token_range = torch.arange(max_num_tokens, device=device)
         self.no_replay_start = torch.zeros(
@@ -78,11 +85,17 @@ class TorchSlidingWindowBuilder:
         batch: InputBatch,
         block_table: torch.Tensor,
         slot_mapping: torch.Tensor,
-        token_to_req_indices: torch.Tensor,
+        token_to_req_indices: torch.Tensor | None,
         replay_start: torch.Tensor | None,
     ) -> DeepseekSparseSWAMetadata:
-        """Fill the buffers for every token of ``token_to_req_indices``."""
-        num_tokens = token_to_req_indices.numel()
+        """Fill the buffers for every token of ``slot_mapping``; the map is its own if
+        no builder made one before.
+        """
+        num_tokens = slot_mapping.numel()
+        if token_to_req_indices is None:
+            token_to_req_indices = self.token_to_req_indices[:num_tokens]
+            tokens = self.token_range[:num_tokens]
+            token_to_req_indices.copy_(_request_of_token(batch, tokens))
         valid = self.is_valid_token[:num_tokens]
         torch.ge(slot_mapping, 0, out=valid)
         starts = self.no_replay_start if replay_start is None else replay_start

@@ -3,7 +3,7 @@
 It runs in milliseconds, so the checks themselves are tested on it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,7 +98,7 @@ def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
     )
     kv_cache_config = _kv_cache_config()
     state.initialize_kv_cache(kv_cache_config, tables)
-    state.capture_inner_cudagraphs(buffers, tables, [], kv_cache_config)
+    state.capture_inner_cudagraphs(buffers, tables, _attn_groups(), kv_cache_config)
     return _subject(name, state, made[0], buffers, tables)
 
 
@@ -130,6 +130,14 @@ def _kv_cache_config() -> KVCacheConfig:
         KVCacheGroupSpec(["sliding_window"], SLIDING_WINDOW),
     ]
     return KVCacheConfig(num_blocks=4000, kv_cache_tensors=[], kv_cache_groups=groups)
+
+
+def _attn_groups() -> list[list[AttentionGroup]]:
+    """The groups of the state, which owns their builders."""
+    return [
+        [AttentionGroup(object, group.layer_names, group.kv_cache_spec, index)]
+        for index, group in enumerate(_kv_cache_config().kv_cache_groups)
+    ]
 
 
 def _graph_keys(query_len: int) -> tuple[GraphKey, ...]:
@@ -182,7 +190,7 @@ def _reference_side(config: DecodeConfig) -> ReferenceSide:
             )
         ],
     ]
-    state = ReferenceModelState(config)
+    state = ReferenceModelState(replace(config, device=torch.device("cpu")))
     return ReferenceSide(state, groups, _kv_cache_config(), CUDAGraphMode)
 
 
@@ -205,7 +213,7 @@ def _subject(
         reference=_reference_side(config),
         recorder=recorder,
         record=lambda: state.capture_inner_cudagraphs(
-            buffers, tables, [], _kv_cache_config()
+            buffers, tables, _attn_groups(), _kv_cache_config()
         ),
         limits=StepLimits(
             query_len=config.decode_query_len,
@@ -221,7 +229,7 @@ def _subject(
         input_buffers=buffers,
         block_tables=tables,
         req_states=SimpleNamespace(all_token_ids=SimpleNamespace(gpu=token_ids)),
-        attn_groups=[],
+        attn_groups=_attn_groups(),
         kv_cache_config=_kv_cache_config(),
         memory=_memory(state, buffers, tables),
         builder_outputs=frozenset(

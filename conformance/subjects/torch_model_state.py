@@ -116,7 +116,9 @@ class TorchModelState(ModelState):
         ubatch_idx: int = 0,
         replay_start: torch.Tensor | None = None,
     ) -> dict[str, Any]:
-        """Both groups' metadata, padded in FULL steps; none for prompt chunks."""
+        """The metadata of the groups that are not masked, padded in FULL steps; none
+        for prompt chunks.
+        """
         if input_batch.has_prefill:
             return {}
         full = cudagraph_mode is CUDAGraphMode.FULL
@@ -124,14 +126,20 @@ class TorchModelState(ModelState):
         if full:
             num_reqs = input_batch.num_reqs_after_padding
             num_tokens = input_batch.num_tokens_after_padding
-        compressor = self.compressor.build(
-            input_batch, num_tokens, block_tables[0][:num_reqs]
-        )
-        sliding_window = self.sliding_window.build(
-            input_batch,
-            block_tables[1][:num_reqs],
-            slot_mappings[1, :num_tokens],
-            compressor.token_to_req_indices,
-            None if for_capture else replay_start,
-        )
-        return {"compressor": compressor, "sliding_window": sliding_window}
+        attn_metadata: dict[str, Any] = {}
+        token_to_req_indices: torch.Tensor | None = None
+        if attn_groups[0]:
+            compressor = self.compressor.build(
+                input_batch, num_tokens, block_tables[0][:num_reqs]
+            )
+            token_to_req_indices = compressor.token_to_req_indices
+            attn_metadata["compressor"] = compressor
+        if attn_groups[1]:
+            attn_metadata["sliding_window"] = self.sliding_window.build(
+                input_batch,
+                block_tables[1][:num_reqs],
+                slot_mappings[1, :num_tokens],
+                token_to_req_indices,
+                None if for_capture else replay_start,
+            )
+        return attn_metadata

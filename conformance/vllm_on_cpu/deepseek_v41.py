@@ -17,7 +17,7 @@ from graphparity.conformance.vllm_on_cpu.memory import (
     device_memory,
     rotating_memory,
 )
-from graphparity.conformance.vllm_on_cpu.platform import Flavour, install
+from graphparity.conformance.vllm_on_cpu.platform import Flavour, install, use_gpu
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 
+CPU = torch.device("cpu:0")
+
+
 @dataclass(frozen=True)
 class DeploymentConfig:
     """What a deployment depends on.
@@ -51,6 +54,8 @@ class DeploymentConfig:
 
     flavour: Flavour
     query_len: int = 1
+    device: torch.device = CPU
+    """An index tells a recorder factories of device memory from those of the host."""
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 128
     max_model_len: int = 1024
@@ -95,12 +100,13 @@ class Deployment:
 
 def deploy(config: DeploymentConfig) -> Deployment:
     """Everything for `config`; the first call of a process imports vLLM."""
-    install(config.flavour)
+    if config.device.type == "cpu":
+        install(config.flavour)
+    else:
+        use_gpu(config.flavour)
     from graphparity.conformance.vllm_on_cpu import engine_config, kv_cache_groups
 
-    # vLLM's placement: CPU tensors, with an index as a CUDA device has, by which
-    # a recorder tells factories of device memory from those of host memory.
-    device = torch.device("cpu:0")
+    device = config.device
     vllm_config = engine_config.build_vllm_config(config)
     _initialize_parallel_groups(vllm_config)
     specs = kv_cache_groups.kv_cache_specs(config.flavour, config.bounded_replay)

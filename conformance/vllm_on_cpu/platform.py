@@ -73,6 +73,21 @@ def install(flavour: Flavour) -> None:
     _installed.append(flavour)
 
 
+def use_gpu(flavour: Flavour) -> None:
+    """Serve `flavour` on the GPU that this process has; nothing stands in.
+
+    Raises RuntimeError if the GPU is another flavour's or vLLM's version differs.
+    """
+    capability = torch.cuda.get_device_capability()
+    if capability != flavour.capability:
+        raise RuntimeError(
+            f"{torch.cuda.get_device_name()} has compute capability {capability}, but "
+            f"{flavour.name} needs {flavour.capability}; use the subjects of this GPU."
+        )
+    require_supported_vllm()
+    _set_defaults()
+
+
 def _require_fresh_process(flavour: Flavour) -> None:
     if _installed:
         raise RuntimeError(
@@ -100,6 +115,11 @@ def _set_environment() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     # Would select vLLM's CPU platform, which has no FULL graphs.
     os.environ.pop("VLLM_TARGET_DEVICE", None)
+    _set_defaults()
+
+
+def _set_defaults() -> None:
+    """Keep vLLM quiet and offline, on Model Runner V2, unless told otherwise."""
     for name, value in {
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",

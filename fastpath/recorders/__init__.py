@@ -14,6 +14,7 @@ from graphparity.fastpath.recorders.emulated import (
 from graphparity.fastpath.recorders.nodes import Node, NodeKind
 from graphparity.fastpath.recorders.protocol import (
     CaptureError,
+    NodeParameters,
     RecordedGraph,
     Recorder,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "EmulatedRecorder",
     "Node",
     "NodeKind",
+    "NodeParameters",
     "RecordedGraph",
     "Recorder",
     "require_cuda",

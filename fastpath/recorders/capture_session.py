@@ -6,7 +6,7 @@ that writes it, and writes that back at the end. Memory allocated during the
 capture starts as zeros (indices read from it stay in range) and ends poisoned.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -21,7 +21,8 @@ from graphparity.fastpath.recorders.device_memory import (
     plain_tensors,
     storage_id,
 )
-from graphparity.fastpath.recorders.nodes import Node, NodeKind, tensors_in
+from graphparity.fastpath.recorders.node_parameters import node_parameters
+from graphparity.fastpath.recorders.nodes import Node, NodeKind, Operand, tensors_in
 from graphparity.fastpath.recorders.protocol import CaptureError
 from graphparity.fastpath.recorders.refusals import Refusal
 
@@ -99,11 +100,19 @@ class CaptureSession:
         *,
         reads: Sequence[torch.Tensor],
         writes: Sequence[torch.Tensor],
+        arguments: Iterable[tuple[str, Operand]],
     ) -> None:
-        """Append a node; `reads` and `writes` are aliases that nobody else changes."""
-        index = len(self.nodes)
+        """Append a node; `reads` and `writes` are aliases that nobody else changes,
+        and `arguments` are named operands, frozen as the replay is given them.
+        """
+        location = call_site()
+        with self.execution():
+            parameters = node_parameters(
+                kind, name, location, arguments, writes, self.placement
+            )
+        index, reads, writes = len(self.nodes), tuple(reads), tuple(writes)
         self.nodes.append(
-            Node(index, kind, name, call_site(), tuple(reads), tuple(writes), run)
+            Node(index, kind, name, location, reads, writes, run, parameters)
         )
 
     def keep_content(self, tensors: Sequence[torch.Tensor]) -> None:

@@ -8,18 +8,18 @@ stream.
 
 import importlib.util
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from graphparity.fastpath.recorders.call_sites import raised_site
 from graphparity.fastpath.recorders.cuda_nodes import CudaNode, nodes_of
-from graphparity.fastpath.recorders.protocol import CaptureError
+from graphparity.fastpath.recorders.protocol import CaptureError, NodeParameters
 
 T = TypeVar("T")
 
-GraphPoolId = tuple[int, int]
-"""What ``torch.cuda.graph_pool_handle`` returns."""
+GraphPoolId = Any
+"""What ``torch.cuda.graph_pool_handle`` returns; torch's type for it is private."""
 
 
 def require_cuda() -> None:
@@ -39,8 +39,9 @@ def require_cuda() -> None:
 class CudaBuildGraph:
     """One captured build; ``replay`` is the launch itself."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+    def __init__(self, graph: torch.cuda.CUDAGraph, pool: GraphPoolId) -> None:
         self._graph: torch.cuda.CUDAGraph | None = graph
+        self._pool = pool
         self._nodes = nodes_of(graph)
         self.replay: Callable[[], None] = graph.replay
 
@@ -53,6 +54,19 @@ class CudaBuildGraph:
     def num_nodes(self) -> int:
         """Recorded device operations; 0 needs no launch."""
         return len(self._nodes)
+
+    def node_parameters(self) -> tuple[NodeParameters, ...]:
+        """The parameters of every node; bytes, as only a kernel knows their meaning."""
+        spans = self.pool_spans()
+        return tuple(node.parameters(spans) for node in self._nodes)
+
+    def pool_spans(self) -> tuple[tuple[int, int], ...]:
+        """The address ranges of the graph pool, which other graphs may share."""
+        return tuple(
+            (segment["address"], segment["address"] + segment["total_size"])
+            for segment in torch.cuda.memory_snapshot()
+            if tuple(segment["segment_pool_id"]) == tuple(self._pool)
+        )
 
     def describe(self) -> list[str]:
         """One line for each node."""
@@ -81,6 +95,9 @@ class CudaRecorder:
         require_cuda()
         self._pool = pool or torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()
+        # PyTorch drops a pool with its last graph and refuses to capture into it
+        # again, so one graph stays: recording anew after a release must work.
+        self._pool_anchor = self._anchor()
 
     def warm_up(self, build: Callable[[], object]) -> None:
         """Run ``build`` once on the capture stream."""
@@ -105,7 +122,17 @@ class CudaRecorder:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             built = self._run(build, graph)
         graph.instantiate()
-        return CudaBuildGraph(graph), built
+        return CudaBuildGraph(graph, self._pool), built
+
+    def _anchor(self) -> torch.cuda.CUDAGraph:
+        """A graph of one small kernel in the recorder's pool."""
+        buffer = torch.zeros(1, device="cuda")
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._pool)
+            buffer.add_(1)
+            graph.capture_end()
+        return graph
 
     def _run(self, build: Callable[[], T], graph: torch.cuda.CUDAGraph) -> T:
         """Run ``build`` and end its capture, whatever happens."""

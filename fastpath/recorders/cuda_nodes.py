@@ -8,11 +8,16 @@ offset and size.
 import ctypes
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from graphparity.fastpath.recorders.protocol import NodeParameters
+
+WORD = 8
+"""Bytes of an address."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +29,40 @@ class CudaNode:
         kind: "kernel", "copy", "fill", or the driver's word for anything else.
         name: the kernel's name, or what is copied between.
         grid: blocks of a kernel in x, y, z.
-        arguments: (offset, bytes) of each kernel argument, or the copy's and fill's
-            parameters.
+        arguments: (name, bytes) of each parameter; a kernel argument is named by its
+            offset.
     """
 
     index: int
     kind: str
     name: str
     grid: tuple[int, int, int]
-    arguments: tuple[tuple[int, bytes], ...]
+    arguments: tuple[tuple[str, bytes], ...]
+
+    def parameters(self, pool: Sequence[tuple[int, int]]) -> NodeParameters:
+        """Return what the node was given, addresses in ``pool`` told apart.
+
+        A kernel argument is read word by word: structures that a kernel takes by
+        value hold pointers too. A copy names its source and destination.
+        """
+        values: list[tuple[str, Hashable]] = [("grid", self.grid)]
+        pointers = []
+        for name, word in self._words():
+            address = int.from_bytes(word, "little")
+            if name in {"source", "destination"} or (
+                len(word) == WORD and _is_inside(address, pool)
+            ):
+                pointers.append((name, address))
+            else:
+                values.append((name, address if name == "nbytes" else word))
+        return NodeParameters(self.name, self.kind, "", tuple(values), tuple(pointers))
+
+    def _words(self) -> Iterator[tuple[str, bytes]]:
+        """(name, bytes) of every word of every argument."""
+        for name, argument in self.arguments:
+            for begin in range(0, len(argument), WORD):
+                suffix = f"+{begin}" if begin else ""
+                yield f"{name}{suffix}", argument[begin : begin + WORD]
 
     def describe(self) -> str:
         """Return the node as one line of a listing."""
@@ -81,8 +111,8 @@ def _kernel_node(index: int, node: Any) -> CudaNode:
     )
 
 
-def _kernel_arguments(params: Any) -> Iterator[tuple[int, bytes]]:
-    """(offset, bytes) of each argument, from the array of argument addresses."""
+def _kernel_arguments(params: Any) -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of each argument, from the array of argument addresses."""
     driver = _driver()
     if not int(params.kernelParams):  # passed packed, as some libraries do
         return
@@ -92,7 +122,7 @@ def _kernel_arguments(params: Any) -> Iterator[tuple[int, bytes]]:
         error, offset, size = driver.cuFuncGetParamInfo(params.func, position)
         if error != driver.CUresult.CUDA_SUCCESS:  # there is no such argument
             return
-        yield offset, ctypes.string_at(addresses[position], size)
+        yield f"argument at {offset}", ctypes.string_at(addresses[position], size)
         position += 1
 
 
@@ -102,23 +132,34 @@ def _copy_node(index: int, node: Any) -> CudaNode:
     source = params.srcMemoryType.name.removeprefix("CU_MEMORYTYPE_").lower()
     target = params.dstMemoryType.name.removeprefix("CU_MEMORYTYPE_").lower()
     size = params.WidthInBytes * params.Height * params.Depth
-    values = (
-        int(params.srcDevice) or int(params.srcHost or 0),
-        int(params.dstDevice) or int(params.dstHost or 0),
-        size,
-    )
-    return CudaNode(index, "copy", f"{source} to {target}", (0, 0, 0), _packed(values))
+    values = {
+        "source": int(params.srcDevice) or int(params.srcHost or 0),
+        "destination": int(params.dstDevice) or int(params.dstHost or 0),
+        "nbytes": size,
+    }
+    kind = "host-copy" if source != "device" or target != "device" else "copy"
+    return CudaNode(index, kind, f"{source} to {target}", (0, 0, 0), _packed(values))
 
 
 def _fill_node(index: int, node: Any) -> CudaNode:
     driver = _driver()
     (params,) = _call(driver.cuGraphMemsetNodeGetParams(node))
-    values = (int(params.dst), params.value, params.elementSize, params.width)
+    values = {
+        "destination": int(params.dst),
+        "value": params.value,
+        "nbytes": params.elementSize * params.width * max(1, params.height),
+    }
     return CudaNode(index, "fill", "memset", (0, 0, 0), _packed(values))
 
 
-def _packed(values: tuple[int, ...]) -> tuple[tuple[int, bytes], ...]:
-    return tuple((8 * i, value.to_bytes(8, "little")) for i, value in enumerate(values))
+def _is_inside(address: int, spans: Sequence[tuple[int, int]]) -> bool:
+    return any(begin <= address < end for begin, end in spans)
+
+
+def _packed(values: dict[str, int]) -> tuple[tuple[str, bytes], ...]:
+    return tuple(
+        (name, value.to_bytes(WORD, "little")) for name, value in values.items()
+    )
 
 
 @functools.cache

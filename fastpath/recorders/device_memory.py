@@ -75,6 +75,11 @@ class GraphPool:
         """End the capture: storages have their final size from now on."""
         self._bytes = tuple(bytes_of(storage) for storage in self._storages.values())
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Return the address range of every allocation, in order of allocation."""
+        starts = [(it.data_ptr(), it.numel()) for it in self._bytes if it.numel()]
+        return [(start, start + nbytes) for start, nbytes in starts]
+
     def poison(self, byte: int) -> None:
         """Overwrite every allocation with ``byte``."""
         for allocation in self._bytes:

@@ -29,6 +29,7 @@ from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
 from graphparity.fastpath.recorders.kernel_launches import recorded_launches
 from graphparity.fastpath.recorders.nodes import Node
+from graphparity.fastpath.recorders.protocol import NodeParameters
 from graphparity.fastpath.recorders.refusals import (
     NESTED,
     REPLAYS,
@@ -74,6 +75,14 @@ class EmulatedGraph:
     def describe(self) -> list[str]:
         """Return one line for each node: index, kind, name and the caller's line."""
         return [node.describe() for node in self.nodes]
+
+    def node_parameters(self) -> list[NodeParameters]:
+        """Return the parameters of every node, in order; none after `release`."""
+        return [node.parameters for node in self.nodes]
+
+    def pool_spans(self) -> list[tuple[int, int]]:
+        """Return the address ranges of the graph's allocations, in their order."""
+        return [] if self._pool is None else self._pool.spans()
 
     def replay(self) -> None:
         """Poison the graph's own allocations, then run every node.

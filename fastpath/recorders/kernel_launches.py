@@ -80,7 +80,18 @@ def _record_launch(
         fixed = _launch_with_fixed_grid(launch, executor, args, kwargs)
         aliases = list(_kernel_tensors([args, kwargs]))
     run = functools.partial(launch, fixed, *args, **kwargs)
-    session.record("kernel", name, run, reads=aliases, writes=aliases)
+    session.record(
+        "kernel",
+        name,
+        run,
+        reads=aliases,
+        writes=aliases,
+        arguments=[
+            *zip(executor.arg_names, args, strict=False),
+            *kwargs.items(),
+            ("grid", tuple(fixed.grid)),
+        ],
+    )
 
 
 def _launch_with_fixed_grid(

@@ -14,6 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from graphparity.fastpath.recorders.device_memory import alias_of
+from graphparity.fastpath.recorders.protocol import NodeParameters
 
 NodeKind = Literal["kernel", "copy", "fill", "op"]
 # What torch hands to an operation or gets from it: a tensor, a scalar, a dtype, a
@@ -39,6 +40,8 @@ class Node:
         location: `file:line` of the caller.
         reads: tensors it may read.
         writes: tensors it may write; a kernel may write any of its arguments.
+        run: runs it again.
+        parameters: what it is given at every replay.
     """
 
     index: int
@@ -48,6 +51,7 @@ class Node:
     reads: tuple[torch.Tensor, ...] = field(repr=False)
     writes: tuple[torch.Tensor, ...] = field(repr=False)
     run: Callable[[], object] = field(repr=False)
+    parameters: NodeParameters = field(repr=False)
 
     def describe(self) -> str:
         """Return the node as one line of a listing."""

@@ -193,4 +193,9 @@ def _record_call(
             it for it in tensors_in([args, kwargs]) if all(it is not w for w in written)
         ],
         writes=[*written, *(out for out in outputs if out is not None)],
+        arguments=[
+            *zip((it.name for it in func._schema.arguments), args, strict=False),
+            *kwargs.items(),
+            *((f"result[{i}]", out) for i, out in enumerate(outputs)),
+        ],
     )

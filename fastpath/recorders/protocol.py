@@ -12,10 +12,36 @@ A capture records and does not execute: the memory that the build writes holds
 its result only after the first replay.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NodeParameters:
+    """What one recorded operation was given, and will be given at every replay."""
+
+    name: str
+    kind: str
+    """"kernel", "copy", "fill" or "op" for work on the device; "host-copy" for a copy
+    of host memory to the device; "host", "allocation" or "free" where a recorder
+    records such.
+    """
+    location: str
+    """`file:line` of the caller; "" where the recorder cannot know it."""
+    values: tuple[tuple[str, Hashable], ...]
+    """Name -> value of every parameter but the addresses: scalars, the shapes and
+    strides of tensors, the launch grid. On CUDA the bytes of an argument, by offset.
+    A "host-copy" has "nbytes" among them.
+    """
+    pointers: tuple[tuple[str, int], ...]
+    """Name -> address; where a recorder sees bytes alone, those that fall in memory of
+    its captures. A "host-copy" has "source" among them.
+    """
+    written: frozenset[str] = frozenset()
+    """Names of the pointers known to be written; empty where that is unknown."""
 
 
 class RecordedGraph(Protocol):
@@ -28,6 +54,14 @@ class RecordedGraph(Protocol):
 
     def replay(self) -> None:
         """Run the recorded operations on the memory they were captured with."""
+        ...
+
+    def node_parameters(self) -> Sequence[NodeParameters]:
+        """The parameters of every node, in recording order."""
+        ...
+
+    def pool_spans(self) -> Sequence[tuple[int, int]]:
+        """The address ranges, first and past the last, that the capture allocated."""
         ...
 
     def release(self) -> None:

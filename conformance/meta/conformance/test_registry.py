@@ -98,7 +98,7 @@ def test_recorder_is_metered() -> None:
     subject = load_subject("torch-decode:1")
     assert subject.recorder.name == "emulated"
     assert subject.recorder.num_captures == len(subject.graph_keys)
-    assert make_recorder("emulated", subject.input_buffers.device, {}).num_captures == 0
+    assert make_recorder("emulated", {}).num_captures == 0
 
 
 def test_subject_is_made_once_a_process() -> None:

@@ -191,3 +191,16 @@ def test_launches_outside_a_capture_are_untouched(
     _add_kernel[(2,)](x, out, 5, 6, BLOCK=BLOCK)
     assert out.tolist() == (x + 5).tolist()
     assert graph.num_nodes == 1
+
+
+def test_a_launch_has_its_grid_and_constexprs_among_its_parameters(
+    recorder: EmulatedRecorder, x: torch.Tensor, out: torch.Tensor
+) -> None:
+    """Arguments go by the kernel's own names, tensors by address."""
+    graph, _ = recorder.capture(lambda: _add_kernel[(2,)](x, out, 5, 6, BLOCK=BLOCK))
+    (node,) = graph.node_parameters()
+    values = dict(node.values)
+    assert (node.kind, node.name) == ("kernel", "triton:_add_kernel")
+    assert [values[f"grid[{i}]"] for i in range(values["len(grid)"])][0] == ("int", "2")
+    assert (values["addend"], values["BLOCK"]) == (("int", "5"), ("int", "4"))
+    assert dict(node.pointers) == {"x_ptr": x.data_ptr(), "out_ptr": out.data_ptr()}

@@ -1,0 +1,1 @@
+"""What a replayed metadata build costs beside the eager one."""

@@ -1,0 +1,53 @@
+"""Host times of short calls, measured one by one."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+SYNCHRONIZE_EVERY = 20
+"""Calls between two waits for the GPU, so that its queue never fills."""
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Microseconds of host time of one call."""
+
+    median: float
+    p99: float
+
+
+def host_time(call: Callable[[], object], *, num_calls: int = 400) -> HostTime:
+    """The host time of ``call``, which may leave work on the GPU behind."""
+    for _ in range(SYNCHRONIZE_EVERY):
+        call()
+    wait_for_gpu()
+    nanoseconds = []
+    for index in range(num_calls):
+        begin = time.perf_counter_ns()
+        call()
+        nanoseconds.append(time.perf_counter_ns() - begin)
+        if index % SYNCHRONIZE_EVERY == 0:
+            wait_for_gpu()
+    nanoseconds.sort()
+    return HostTime(
+        round(statistics.median(nanoseconds) / 1e3, 2),
+        round(nanoseconds[int(len(nanoseconds) * 0.99)] / 1e3, 2),
+    )
+
+
+def launch_floor() -> HostTime:
+    """The host time of launching a graph of one small kernel."""
+    buffer = torch.zeros(64, dtype=torch.int32, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        buffer.add_(1)
+    return host_time(graph.replay, num_calls=2000)
+
+
+def wait_for_gpu() -> None:
+    """Wait until the GPU, if there is one, has nothing left to do."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()

@@ -1,0 +1,246 @@
+"""Random lives of requests, whose every step must equal the eager state's.
+
+The machine plays scheduler and runner: it admits, schedules, preempts and finishes
+requests, hands freed blocks to others, and releases and renews the recordings. Its
+model is the eager state, which builds each step again (``check_step``).
+"""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.decode_batches import (
+    DecodeBatch,
+    DummyBatch,
+    PrefillBatch,
+    Step,
+    UnrecordedBatch,
+    sequence_lengths,
+)
+from graphparity.conformance.request_pool import Request, RequestPool
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.graph_key import GraphKey
+
+Data = Any
+"""Hypothesis's interactive draws."""
+
+SEEDS = st.integers(0, 2**16)
+MAX_CHUNKS = 3
+"""The most prompt chunks in one step."""
+
+
+def run_state_machine(
+    subject: Subject, tally: Tally, settings: Any, *, releases: bool
+) -> None:
+    """Run random lives on ``subject``, which is left recorded.
+
+    Args:
+        subject: the state of which may be released, so one that nobody else uses.
+        tally: counts what was checked.
+        settings: Hypothesis's, with the number of lives and of rules in each.
+        releases: whether recordings are released and renewed, which takes as long as
+            recording does.
+
+    Raises:
+        ParityError: some step differed; Hypothesis prints the life that led to it.
+    """
+    run_state_machine_as_test(
+        lambda: EngineLife(subject, tally, may_release=releases), settings=settings
+    )
+
+
+class EngineLife(RuleBasedStateMachine):
+    """One engine's life, from no request and every key recorded."""
+
+    def __init__(self, subject: Subject, tally: Tally, *, may_release: bool) -> None:
+        super().__init__()
+        self._subject, self._tally = subject, tally
+        self._pool = RequestPool(subject)
+        self._waiting: list[Request] = []
+        self._running: list[Request] = []
+        self._is_recorded = True
+        self._may_release = may_release
+
+    @initialize(data=st.data())
+    def start(self, data: Data) -> None:
+        """A few requests run already, far from the longest length."""
+        limits = self._subject.limits
+        lengths = st.integers(1, limits.max_model_len // 2)
+        started = [
+            self._pool.admit(length, length - 1, 0)
+            for length in data.draw(st.lists(lengths, min_size=2, max_size=4))
+        ]
+        self._waiting += started
+        self._prefill(data, started, [1] * len(started))
+
+    @precondition(lambda self: self._is_recorded and self._pool.has_row)
+    @rule(data=st.data())
+    def add_requests(self, data: Data) -> None:
+        """New requests, with some of their prompt in the prefix cache."""
+        limits = self._subject.limits
+        for length in data.draw(
+            st.lists(sequence_lengths(limits), min_size=1, max_size=4)
+        ):
+            if self._pool.has_row:
+                computed, replay_start = self._found_in_cache(data, length)
+                request = self._pool.admit(length, computed, replay_start)
+                self._waiting.append(request)
+
+    @precondition(lambda self: self._waiting)
+    @rule(data=st.data())
+    def prompt_chunks(self, data: Data) -> None:
+        """Chunks of waiting prompts, some to their end."""
+        limits = self._subject.limits
+        longest = min(limits.max_num_tokens, limits.max_model_len) // MAX_CHUNKS
+        chosen = self._some(data, self._waiting, MAX_CHUNKS)
+        lens = [
+            data.draw(st.sampled_from([most, most, 1 + most // 2]))
+            for most in (min(request.remaining, longest) for request in chosen)
+        ]
+        # The runner puts the shorter chunks first, among which decodes would be.
+        by_length = sorted(zip(lens, chosen, strict=True), key=lambda pair: pair[0])
+        self._prefill(data, [r for _, r in by_length], [n for n, _ in by_length])
+
+    @precondition(lambda self: any(map(self._fits_decode, self._waiting)))
+    @rule(data=st.data())
+    def prompt_chunks_shaped_like_a_decode(self, data: Data) -> None:
+        """Chunks of the decode query length each, which a FULL graph serves."""
+        query_len = self._subject.limits.query_len
+        fitting = list(filter(self._fits_decode, self._waiting))
+        chosen = self._some(data, fitting, len(fitting))
+        key = self._key(len(chosen))
+        self._prefill(data, chosen, [query_len] * len(chosen), key)
+
+    @precondition(lambda self: any(map(self._can_grow, self._running)))
+    @rule(data=st.data(), preempts=st.booleans(), num_steps=st.integers(1, 4))
+    def decode(self, data: Data, preempts: bool, num_steps: int) -> None:
+        """Every running request grows, in any order; before, some are preempted."""
+        if preempts:
+            growing = list(filter(self._can_grow, self._running))
+            for request in self._some(data, growing, len(growing))[1:]:
+                self._preempt(data, request)
+        for _ in range(num_steps):
+            growing = list(filter(self._can_grow, self._running))
+            if growing:
+                self._decode(data, data.draw(st.permutations(growing)))
+
+    @precondition(lambda self: self._is_recorded and self._running)
+    @rule(data=st.data())
+    def finish(self, data: Data) -> None:
+        """A request ends, wherever in the batch it was."""
+        request = data.draw(st.sampled_from(self._running))
+        self._running.remove(request)
+        self._pool.free(request)
+        for state in (self._subject.state, self._subject.eager_state):
+            state.remove_request(f"request-{request.index}")
+
+    @precondition(lambda self: self._is_recorded and self._running)
+    @rule(data=st.data())
+    def dummy_run(self, data: Data) -> None:
+        """An idle rank's step, of any key."""
+        self._check(DummyBatch(data.draw(st.sampled_from(self._subject.graph_keys))))
+
+    @precondition(lambda self: self._running and self._may_release)
+    @rule()
+    def release(self) -> None:
+        """A new KV cache is adopted, once in a life: recordings take their time."""
+        for state in (self._subject.state, self._subject.eager_state):
+            state.initialize_kv_cache(
+                self._subject.kv_cache_config, self._subject.block_tables
+            )
+        self._is_recorded = self._may_release = False
+
+    @precondition(lambda self: not self._is_recorded)
+    @rule()
+    def record_again(self) -> None:
+        """Every key is recorded anew."""
+        self._subject.record()
+        self._is_recorded = True
+
+    def teardown(self) -> None:
+        """Leave the subject as it was found."""
+        if not self._is_recorded:
+            self._subject.record()
+
+    def _found_in_cache(self, data: Data, length: int) -> tuple[int, int]:
+        """Computed tokens of a prompt, and from where its window is replayed."""
+        near_end = max(0, length - 2 * self._subject.limits.query_len)
+        computed = data.draw(st.sampled_from([near_end, length - 1, 0]))
+        starts = sorted({0, computed // 2, computed})
+        return computed, data.draw(st.sampled_from(starts))
+
+    def _decode(self, data: Data, batch: list[Request]) -> None:
+        query_len = self._subject.limits.query_len
+        lengths = tuple(request.length + query_len for request in batch)
+        step = DecodeBatch(
+            self._key(len(batch)),
+            lengths,
+            tuple(request.index for request in batch),
+            data.draw(SEEDS),
+            self._pool.hold(batch, lengths),
+        )
+        self._check(step if self._is_recorded else UnrecordedBatch(step))
+        for request in batch:
+            accepted = data.draw(st.integers(1, query_len))
+            request.length = request.computed = request.length + accepted
+
+    def _preempt(self, data: Data, request: Request) -> None:
+        """Its blocks are freed; it resumes as a prompt of all it has."""
+        self._pool.free_blocks(request)
+        request.computed, request.replay_start = self._found_in_cache(
+            data, request.length
+        )
+        self._running.remove(request)
+        self._waiting.append(request)
+
+    def _prefill(
+        self,
+        data: Data,
+        chosen: list[Request],
+        query_lens: list[int],
+        full_key: GraphKey | None = None,
+    ) -> None:
+        seq_lens = [
+            request.computed + query_len
+            for request, query_len in zip(chosen, query_lens, strict=True)
+        ]
+        step = PrefillBatch(
+            query_lens=tuple(query_lens),
+            computed_lens=tuple(request.computed for request in chosen),
+            replay_starts=tuple(request.replay_start for request in chosen),
+            req_state_indices=tuple(request.index for request in chosen),
+            seed=data.draw(SEEDS),
+            full_key=full_key,
+            block_ids=self._pool.hold(chosen, seq_lens),
+        )
+        self._check(step)
+        for request, seq_len in zip(chosen, seq_lens, strict=True):
+            request.computed = seq_len
+            if not request.remaining:
+                self._waiting.remove(request)
+                self._running.append(request)
+
+    def _check(self, step: Step) -> None:
+        check_step(self._subject, step, self._tally)
+
+    def _some(self, data: Data, requests: list[Request], most: int) -> list[Request]:
+        chosen: list[Request] = data.draw(st.permutations(requests))
+        return chosen[: data.draw(st.integers(1, min(most, len(chosen))))]
+
+    def _fits_decode(self, request: Request) -> bool:
+        return request.remaining >= self._subject.limits.query_len
+
+    def _can_grow(self, request: Request) -> bool:
+        limits = self._subject.limits
+        return request.length + limits.query_len <= limits.max_model_len
+
+    def _key(self, num_reqs: int) -> GraphKey:
+        return next(k for k in self._subject.graph_keys if k.num_reqs == num_reqs)

@@ -1,0 +1,34 @@
+"""Whatever happened to its requests before, a step equals the eager state's."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from graphparity.conformance.checks import Tally
+from graphparity.conformance.state_machine import run_state_machine
+from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
+from graphparity.conformance.subjects.subject import Subject
+
+VLLM_LIVES = (3, 12)
+"""Lives, and the rules of each, of subjects made of interpreted kernels."""
+TORCH_LIVES = (12, 30)
+
+
+@pytest.mark.parametrize("releases", [False, True], ids=["recorded once", "renewed"])
+def test_lives_of_requests(
+    subject: Subject, tally: Tally, releases: bool, request: pytest.FixtureRequest
+) -> None:
+    """Requests are added, grow, finish in mid-batch, are preempted and resume, on
+    blocks that others held before; recordings are released and renewed, or not.
+    """
+    recorder = request.config.getoption("--recorder")
+    num_lives, num_rules = VLLM_LIVES if is_vllm(subject.name) else TORCH_LIVES
+    run_state_machine(
+        fresh_subject(subject.name, recorder) if releases else subject,
+        tally,
+        settings(
+            max_examples=num_lives,
+            stateful_step_count=num_rules,
+            suppress_health_check=list(HealthCheck),
+        ),
+        releases=releases,
+    )

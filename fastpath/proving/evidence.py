@@ -1,0 +1,98 @@
+"""All evidence that one pair of batches gives on a group's build."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.group_build import GroupBuild
+from graphparity.fastpath.proving.field_log import FieldLog
+from graphparity.fastpath.proving.findings import Finding, capture_refused, source_of
+from graphparity.fastpath.proving.host_copies import stale_host_copies
+from graphparity.fastpath.proving.host_fields import carries_bound, host_fields_equal
+from graphparity.fastpath.proving.node_checks import (
+    host_nodes,
+    same_but_for_own_pool,
+    same_for_all_host_values,
+)
+from graphparity.fastpath.proving.recordings import Capture, Recordings
+from graphparity.fastpath.proving.replay_checks import ReplayChecks
+from graphparity.fastpath.proving.replays import replay_step
+from graphparity.fastpath.proving.verdict import BatchPair, Check
+from graphparity.fastpath.recorders.protocol import CaptureError
+from graphparity.fastpath.runtime_batch import StepRows
+
+_CHECK_ORDER = tuple(Check)
+
+
+@dataclass
+class GroupEvidence:
+    """The evidence gathered on one group."""
+
+    build: GroupBuild
+    recordings: Recordings
+    checks: Collection[Check]
+    log: FieldLog = field(default_factory=FieldLog)
+    in_place_inputs: set[str] = field(default_factory=set)
+    nodes_per_key: dict[GraphKey, int] = field(default_factory=dict)
+    _recorded: dict[StepRows, Capture] = field(default_factory=dict)
+
+    def findings(self, key: GraphKey, pair: BatchPair) -> list[Finding]:
+        """What speaks against recording ``key``'s build, in the order of the checks."""
+        try:
+            found = list(self._examine(key, pair))
+        except CaptureError as error:
+            found = [capture_refused(error)]
+        asked = [it for it in found if it.check in self.checks]
+        return sorted(asked, key=lambda it: _CHECK_ORDER.index(it.check))
+
+    def _examine(self, key: GraphKey, pair: BatchPair) -> Iterator[Finding]:
+        if pair.recorded not in self._recorded:
+            yield from self._record(key, pair.recorded)
+        recorded = self._recorded[pair.recorded]
+        staged = self.recordings.capture(
+            pair.replayed, self.recordings.stage(pair.replayed)
+        )
+        moved = same_for_all_host_values(
+            recorded.captured,
+            staged.captured,
+            self.recordings.pools,
+            carries_bound=carries_bound(recorded.leaves, staged.leaves),
+        )
+        if moved is not None:
+            yield moved
+        yield from self._replay(key, recorded, staged)
+
+    def _record(self, key: GraphKey, rows: StepRows) -> Iterator[Finding]:
+        """Capture the recording, and the same once more."""
+        self.recordings.warm_up(rows)
+        staged_build = self.recordings.stage(rows)
+        recorded = self.recordings.capture(rows, staged_build)
+        self._recorded[rows] = recorded
+        self.nodes_per_key.setdefault(key, recorded.graph.num_nodes)
+        again = self.recordings.capture(rows, staged_build)
+        moved = same_but_for_own_pool(recorded.captured, again.captured)
+        if moved is not None:
+            yield moved
+        yield from host_nodes(recorded.captured)
+        yield from stale_host_copies(self.build, rows, recorded.captured)
+
+    def _replay(
+        self, key: GraphKey, recorded: Capture, staged: Capture
+    ) -> Iterator[Finding]:
+        """Replay the recording on the staged step, and build that eagerly."""
+        step = replay_step(self.build, recorded, staged)
+        checks = ReplayChecks(self.build, recorded, step, self.recordings.pools)
+        yield from checks.outputs_equal()
+        yield from checks.leaves_equal(self.log)
+        yield from host_fields_equal(
+            step.replayed.leaves,
+            step.eager.leaves,
+            checks.is_device,
+            self.log,
+            is_worst_case=min(recorded.rows.seq_lens) >= max(staged.rows.seq_lens),
+            location=source_of(recorded.staged_build),
+        )
+        yield from checks.inputs_kept(self.in_place_inputs)
+        yield from checks.outputs_stable(staged.leaves)
+        for path, leaf in checks.device_leaves():
+            self.log.note_rows(key, path, leaf)

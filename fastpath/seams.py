@@ -1,0 +1,106 @@
+"""Seams: what of a state's ``prepare_attn`` a recording holds.
+
+A state prepares a step's attention by work that must run every step (uploads,
+gathers through new tensors) and by the metadata build, whose host values a graph key
+fixes. A seam names the method that is the build. It is found out by comparing
+functions, never by a class name: a subclass that overrides ``prepare_attn`` does not
+inherit the seam of its base.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+
+class Need(NamedTuple):
+    """What a state must be for a graph key to fix its build."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+@dataclass(frozen=True)
+class Seam:
+    """The method of a state that is recorded, and what it takes for granted."""
+
+    build_method: str
+    """Recorded and replayed; what calls it runs every step."""
+    prepare_attn: object | None = None
+    """The only ``prepare_attn`` that the seam fits; None fits any that calls
+    ``build_method``."""
+    needs: tuple[Need, ...] = ()
+    """What a state must be besides."""
+
+    @property
+    def required_names(self) -> tuple[str, ...]:
+        """What a base must offer, in the order in which a step and a capture use it."""
+        names = ("prepare_attn", self.build_method, *_LIFECYCLE)
+        return tuple(dict.fromkeys(names))
+
+
+_LIFECYCLE = ("capture_inner_cudagraphs", "initialize_kv_cache", "max_model_len")
+
+BUILD_ATTN_METADATA = Seam("_build_attn_metadata")
+"""States that build in a method of its own (vLLM's DeepSeek-V4.1): replay starts are
+uploaded and slots padded around it every step."""
+
+
+def whole_prepare_attn(owner: type[Any]) -> Seam:
+    """The seam of states whose ``prepare_attn`` is ``owner``'s and is all build.
+
+    For vLLM's ``DefaultModelState`` (``v1/worker/gpu/model_states/default.py``), and
+    for those of its subclasses that override nothing of it.
+    """
+    return Seam("prepare_attn", owner.prepare_attn, _DEFAULT_NEEDS)
+
+
+def require_seam(base: type[Any], seam: Seam) -> None:
+    """Raise ``TypeError`` naming all that ``base`` lacks of the seam."""
+    missing = [name for name in seam.required_names if not hasattr(base, name)]
+    if missing:
+        raise TypeError(
+            f"{base.__qualname__} lacks {', '.join(missing)}: only a model state that "
+            f"builds its metadata in {seam.build_method} can be specialized by this "
+            "seam."
+        )
+    fitting: Any = seam.prepare_attn
+    if fitting is not None and base.prepare_attn is not fitting:
+        raise TypeError(
+            f"{base.__qualname__} lacks {fitting.__qualname__}: its prepare_attn is "
+            f"{base.prepare_attn.__qualname__}, of which nobody showed that all of it "
+            "may be recorded; name the seam that fits it."
+        )
+
+
+def require_needs(state: Any, seam: Seam) -> None:
+    """Raise ``ValueError`` naming every need of the seam that ``state`` leaves unmet."""
+    unmet = [need.words for need in seam.needs if not need.holds(state)]
+    if unmet:
+        raise ValueError(
+            f"{type(state).__qualname__} cannot record {seam.build_method}, which "
+            f"needs {'; '.join(unmet)}: a graph key does not fix what differs there."
+        )
+
+
+def _has_no_prefix_ranges(state: Any) -> bool:
+    return not (state.supports_mm_inputs and state.model_config.is_mm_prefix_lm)
+
+
+def _has_no_rswa(state: Any) -> bool:
+    return state.model_config.rswa_window is None
+
+
+def _has_no_context_parallelism(state: Any) -> bool:
+    parallel = state.vllm_config.parallel_config
+    sizes = (
+        parallel.prefill_context_parallel_size,
+        parallel.decode_context_parallel_size,
+    )
+    return sizes == (1, 1)
+
+
+_DEFAULT_NEEDS = (
+    Need("no multimodal prefix ranges", _has_no_prefix_ranges),
+    Need("no reference sliding window (R-SWA)", _has_no_rswa),
+    Need("no context parallelism", _has_no_context_parallelism),
+)
