@@ -18,7 +18,7 @@ MAP_NAMES = frozenset({"token_to_req_indices", "req_id_per_token_buffer"})
 
 
 def can_be_partly_recorded(subject: Subject) -> bool:
-    """Whether the state is one of ``specialize``, with groups to record and to refuse."""
+    """Whether the state is one of ``specialize``, with groups to split."""
     return hasattr(subject.state, "_specialization") and len(subject.attn_groups) > 1
 
 
@@ -48,7 +48,7 @@ def partly_recorded(
         """Takes over the buffers of a state where its base would make its own."""
 
         def __init__(self) -> None:
-            vars(self).update(vars(whole))
+            self.__dict__.update(vars(whole))
 
     partly = replace(
         specialization,
@@ -65,9 +65,7 @@ def partly_recorded(
         subject.kv_cache_config,
     )
     maps = {
-        path
-        for path in subject.builder_outputs
-        if path.rsplit(".", 1)[-1] in MAP_NAMES
+        path for path in subject.builder_outputs if path.rsplit(".", 1)[-1] in MAP_NAMES
     }
     return replace(
         subject,

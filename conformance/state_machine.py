@@ -25,6 +25,7 @@ from graphparity.conformance.decode_batches import (
     UnrecordedBatch,
     sequence_lengths,
 )
+from graphparity.conformance.memory import image_of, restore
 from graphparity.conformance.request_pool import Request, RequestPool
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
@@ -52,9 +53,16 @@ def run_state_machine(
     Raises:
         ParityError: some step differed; Hypothesis prints the life that led to it.
     """
-    run_state_machine_as_test(
-        lambda: EngineLife(subject, tally, may_release=releases), settings=settings
-    )
+    image = image_of(subject.memory)
+
+    def begin() -> EngineLife:
+        """A life does not depend on the lives before it, so that it can be repeated."""
+        restore(subject.memory, image)
+        subject.addresses.clear()
+        return EngineLife(subject, tally, may_release=releases)
+
+    run: Any = run_state_machine_as_test  # takes any maker of machines
+    run(begin, settings=settings)
 
 
 class EngineLife(RuleBasedStateMachine):
@@ -71,11 +79,13 @@ class EngineLife(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def start(self, data: Data) -> None:
-        """A few requests run already, far from the longest length."""
+        """A few requests run already, far from the longest length; they replay, after
+        which no state can take its replay starts for zeros.
+        """
         limits = self._subject.limits
-        lengths = st.integers(1, limits.max_model_len // 2)
+        lengths = st.integers(2, limits.max_model_len // 2)
         started = [
-            self._pool.admit(length, length - 1, 0)
+            self._pool.admit(length, length - 1, length - 1)
             for length in data.draw(st.lists(lengths, min_size=2, max_size=4))
         ]
         self._waiting += started

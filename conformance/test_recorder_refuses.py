@@ -41,8 +41,8 @@ def _makes_a_data_dependent_shape(batch: Any, built: dict[str, Any]) -> object:
     return batch.seq_lens.nonzero()
 
 
-def _adds_a_fresh_host_tensor(batch: Any, built: dict[str, Any]) -> object:
-    return batch.seq_lens + torch.ones(len(batch.seq_lens), dtype=torch.int32)
+def _indexes_by_a_host_list(batch: Any, built: dict[str, Any]) -> object:
+    return batch.seq_lens[[0]]
 
 
 def _freezes_a_host_value(batch: Any, built: dict[str, Any]) -> object:
@@ -72,7 +72,7 @@ REFUSED = [
     _branches_on_a_device_value,
     _copies_pageable_memory,
     _makes_a_data_dependent_shape,
-    _adds_a_fresh_host_tensor,
+    _indexes_by_a_host_list,
 ]
 CAUGHT: dict[Fault, str] = {
     _freezes_a_host_value: "slot_mapping",

@@ -8,9 +8,10 @@ from graphparity.conformance.state_machine import run_state_machine
 from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
 from graphparity.conformance.subjects.subject import Subject
 
-VLLM_LIVES = (3, 12)
-"""Lives, and the rules of each, of subjects made of interpreted kernels."""
-TORCH_LIVES = (12, 30)
+VLLM_LIVES = {False: (4, 12), True: (2, 12)}
+"""Whether recordings are renewed -> lives, and the rules of each, of subjects made of
+interpreted kernels."""
+TORCH_LIVES = {False: (8, 30), True: (8, 30)}
 
 
 @pytest.mark.parametrize("releases", [False, True], ids=["recorded once", "renewed"])
@@ -21,7 +22,8 @@ def test_lives_of_requests(
     blocks that others held before; recordings are released and renewed, or not.
     """
     recorder = request.config.getoption("--recorder")
-    num_lives, num_rules = VLLM_LIVES if is_vllm(subject.name) else TORCH_LIVES
+    lives = VLLM_LIVES if is_vllm(subject.name) else TORCH_LIVES
+    num_lives, num_rules = lives[releases]
     run_state_machine(
         fresh_subject(subject.name, recorder) if releases else subject,
         tally,

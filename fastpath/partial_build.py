@@ -88,9 +88,7 @@ def split_groups(
 
 
 def _masked(attn_groups: AttnGroups, kept: Collection[int]) -> AttnGroups:
-    return [
-        groups if index in kept else [] for index, groups in enumerate(attn_groups)
-    ]
+    return [groups if index in kept else [] for index, groups in enumerate(attn_groups)]
 
 
 class PartlyRecorded:

@@ -73,7 +73,7 @@ def require_seam(base: type[Any], seam: Seam) -> None:
 
 
 def require_needs(state: Any, seam: Seam) -> None:
-    """Raise ``ValueError`` naming every need of the seam that ``state`` leaves unmet."""
+    """Raise ``ValueError`` naming every need that ``state`` leaves unmet."""
     unmet = [need.words for need in seam.needs if not need.holds(state)]
     if unmet:
         raise ValueError(

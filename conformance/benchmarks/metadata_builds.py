@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import torch
 from rich.console import Console
@@ -32,6 +33,7 @@ from graphparity.conformance.staging import stage
 from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.recorders import CudaBuildGraph, CudaRecorder
 
 T = TypeVar("T")
 
@@ -55,41 +57,39 @@ class CaptureCost:
     subject: str
     num_keys: int
     seconds: float
+    """From the end of the first capture to the end of the last."""
     ms_per_key_beyond_first: float
-    marginal_kib_per_key: float | None
-    """GPU memory of the keys past the first quarter, by key; None below 8 keys."""
+    marginal_kib_per_key: float
+    """GPU memory taken by the keys past the first quarter, by key."""
 
 
-def measure_captures(subject: Subject) -> CaptureCost:
-    """Record every key anew, noting time and free GPU memory at each capture."""
+def measured_subject(name: str) -> tuple[Subject, CaptureCost]:
+    """Make a subject, noting time and free GPU memory at each of its captures."""
     marks: list[tuple[float, int]] = []
-    inner: Any = vars(subject.recorder)["_recorder"]
-    capture = inner.capture
+    capture = CudaRecorder.capture
 
-    def noted_capture(build: Callable[[], T]) -> tuple[Any, T]:
-        captured: tuple[Any, T] = capture(build)
+    def noted_capture(
+        self: CudaRecorder, build: Callable[[], T]
+    ) -> tuple[CudaBuildGraph, T]:
+        captured = capture(self, build)
         marks.append((time.perf_counter(), torch.cuda.mem_get_info()[0]))
         return captured
 
-    inner.capture = noted_capture
-    begin = time.perf_counter()
-    try:
-        subject.record()
-    finally:
-        del inner.capture
-    seconds = time.perf_counter() - begin
+    with mock.patch.object(CudaRecorder, "capture", noted_capture):
+        subject = fresh_subject(name, "cuda")
+    return subject, _cost(name, marks)
+
+
+def _cost(name: str, marks: list[tuple[float, int]]) -> CaptureCost:
     between = [after[0] - before[0] for before, after in pairwise(marks)]
     quarter = len(marks) // 4
-    marginal = None
-    if len(marks) >= 8:
-        freed = marks[quarter - 1][1] - marks[-1][1]
-        marginal = round(freed / (len(marks) - quarter) / 1024, 1)
+    taken = marks[quarter - 1][1] - marks[-1][1]
     return CaptureCost(
-        subject.name,
+        name,
         len(marks),
-        round(seconds, 3),
+        round(sum(between), 3),
         round(1e3 * sum(between) / max(1, len(between)), 3),
-        marginal,
+        round(taken / max(1, len(marks) - quarter) / 1024, 1),
     )
 
 
@@ -139,9 +139,8 @@ def main() -> None:
     floor = launch_floor()
     times, captures = [], []
     for name in options.subjects:
-        subject = fresh_subject(name, "cuda")
-        captures.append(measure_captures(subject))
-        subject.addresses.clear()
+        subject, cost = measured_subject(name)
+        captures.append(cost)
         for key in track(keys_to_measure(subject), description=name):
             times.append(measure_key(subject, key))
     figures = {

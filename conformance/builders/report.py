@@ -19,6 +19,8 @@ from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.fastpath.proving.verdict import Level, Verdict
 
+VERDICTS = {True: "recorded", False: "**refused**", None: "did not run"}
+
 HEADER = """# Builders
 
 What the prover says of vLLM 0.33.0's metadata builders in padded FULL decode steps.
@@ -36,8 +38,10 @@ def judge_flavour(flavour: Flavour, recorder: str, level: Level) -> dict[str, An
     names = [name for name, case in CASES.items() if case.flavour is flavour]
     rows = []
     for name in track(names, description=f"{flavour.name} builders"):
-        verdict = judge_case(name, recorder, level)
-        rows.append(_row(name, verdict))
+        try:
+            rows.append(_row(name, judge_case(name, recorder, level)))
+        except Exception as error:  # noqa: BLE001  # a row of its own, and exit code 1
+            rows.append(_row_not_run(name, error))
     return {"where": where(recorder), "flavour": flavour.name, "rows": rows}
 
 
@@ -64,6 +68,20 @@ def _row(name: str, verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def _row_not_run(name: str, error: Exception) -> dict[str, Any]:
+    """A builder that could not be made or judged on this machine."""
+    first_line = str(error).strip().splitlines()[0]
+    return {
+        "case": name,
+        "recordable": None,
+        "expected": CASES[name].expected,
+        "nodes": [],
+        "fields": {},
+        "in_place_inputs": [],
+        "reason": f"{type(error).__name__}: {first_line}",
+    }
+
+
 def _reason(verdict: Verdict) -> str:
     refusal = verdict.refusal
     assert refusal is not None
@@ -85,7 +103,7 @@ def _order(row: tuple[str, str, dict[str, Any]]) -> tuple[str, str]:
 
 
 def _line(case: str, machine: str, row: dict[str, Any]) -> str:
-    verdict = "recorded" if row["recordable"] else "**refused**"
+    verdict = VERDICTS[row["recordable"]]
     fields = ", ".join(f"{count} {name}" for name, count in row["fields"].items())
     nodes = ", ".join(map(str, row["nodes"]))
     reason = row["reason"] or _recorded_reason(row)
@@ -120,14 +138,15 @@ def main() -> int:
         Flavour[options.flavour], options.recorder, Level(options.level)
     )
     options.out.write_text(json.dumps(judged, indent=1) + "\n")
-    wrong = [
-        row["case"]
-        for row in judged["rows"]
-        if ("recordable" if row["recordable"] else "refused") != row["expected"]
-    ]
+    wrong = [row["case"] for row in judged["rows"] if not _is_expected(row)]
     if wrong:
-        print(f"unexpected verdicts: {', '.join(wrong)}", file=sys.stderr)
+        print(f"not as expected: {', '.join(wrong)}", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def _is_expected(row: dict[str, Any]) -> bool:
+    expected = {"recordable": True, "refused": False}[row["expected"]]
+    return row["recordable"] is expected
 
 
 if __name__ == "__main__":

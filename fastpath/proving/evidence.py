@@ -1,7 +1,7 @@
 """All evidence that one pair of batches gives on a group's build."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
@@ -42,8 +42,15 @@ class GroupEvidence:
             found = list(self._examine(key, pair))
         except CaptureError as error:
             found = [capture_refused(error)]
-        asked = [it for it in found if it.check in self.checks]
+        asked = [self._located(it, pair) for it in found if it.check in self.checks]
         return sorted(asked, key=lambda it: _CHECK_ORDER.index(it.check))
+
+    def _located(self, finding: Finding, pair: BatchPair) -> Finding:
+        """The finding, at the build itself where no operation has a place."""
+        recorded = self._recorded.get(pair.recorded)
+        if finding.location or recorded is None:
+            return finding
+        return replace(finding, location=source_of(recorded.staged_build))
 
     def _examine(self, key: GraphKey, pair: BatchPair) -> Iterator[Finding]:
         if pair.recorded not in self._recorded:
@@ -90,7 +97,6 @@ class GroupEvidence:
             checks.is_device,
             self.log,
             is_worst_case=min(recorded.rows.seq_lens) >= max(staged.rows.seq_lens),
-            location=source_of(recorded.staged_build),
         )
         yield from checks.inputs_kept(self.in_place_inputs)
         yield from checks.outputs_stable(staged.leaves)

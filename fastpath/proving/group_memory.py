@@ -12,6 +12,9 @@ MemoryImage = Mapping[str, torch.Tensor]
 Span = tuple[int, int]
 """First address, and the one past the last."""
 
+_PATTERN_SIZE = 4093
+"""Random values that repeat, with a period that is no buffer's width."""
+
 
 def image_of(memory: Mapping[str, torch.Tensor]) -> MemoryImage:
     """A copy of every buffer's contents."""
@@ -30,7 +33,9 @@ def poison(memory: Mapping[str, torch.Tensor], seed: int, bound: int) -> None:
     """
     rng = np.random.default_rng(seed)
     for tensor in memory.values():
-        values = torch.from_numpy(rng.integers(0, bound, size=tuple(tensor.shape)))
+        pattern = torch.from_numpy(rng.integers(0, bound, size=_PATTERN_SIZE))
+        values = pattern.to(tensor.device).repeat(-(-tensor.numel() // len(pattern)))
+        values = values[: tensor.numel()].view(tensor.shape)
         tensor.copy_(values % 2 if tensor.dtype is torch.bool else values)
 
 

@@ -1,6 +1,7 @@
 """Host values of the metadata: equal, a bound at its worst case, or frozen wrongly."""
 
 from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from typing import Any
 
 import torch
@@ -30,7 +31,6 @@ def host_fields_equal(
     log: FieldLog,
     *,
     is_worst_case: bool,
-    location: str,
 ) -> Iterator[Finding]:
     """Compare the host values that a recording returns with an eager build's.
 
@@ -41,7 +41,6 @@ def host_fields_equal(
         log: takes what the leaves show.
         is_worst_case: whether no sequence of the step is longer than those recorded
             with; only then must a bound hold.
-        location: ``file:line`` of the build.
     """
     for path in sorted(replayed.keys() | eager.keys()):
         mine, theirs = replayed.get(path), eager.get(path)
@@ -52,21 +51,17 @@ def host_fields_equal(
         else:
             reason = _difference(path, mine, theirs, log, is_worst_case=is_worst_case)
         if reason:
-            yield Finding(
-                Check.REPLAY_EQUALS_EAGER, reason, field=path, location=location
-            )
+            yield Finding(Check.REPLAY_EQUALS_EAGER, reason, field=path)
 
 
 def _difference(
     path: str, mine: Leaf, theirs: Leaf, log: FieldLog, *, is_worst_case: bool
 ) -> str:
     seen = log.leaves[path]
-    if mine.is_opaque and type(mine.value) is type(theirs.value):
-        is_same = mine.value is theirs.value
-        if is_same or not _is_equal(mine.value, theirs.value):
-            seen.is_opaque = True
-            seen.is_same_object &= is_same
-        return ""
+    if mine.is_opaque and _has_identity(mine.value):
+        seen.is_opaque = True
+        seen.is_same_object &= mine.value is theirs.value
+        return _opaque_difference(path, mine, theirs)
     if _is_equal(mine.value, theirs.value) or not is_worst_case:
         return ""
     if _exceeds(mine, theirs):
@@ -76,6 +71,23 @@ def _difference(
         f"the recorded {path} is {_shown(mine)} where an eager build of the key has "
         f"{_shown(theirs)}, and it is no bound at its worst case."
     )
+
+
+def _has_identity(value: Any) -> bool:
+    """Whether equality says nothing about an object's contents."""
+    equality: object = type(value).__eq__
+    return equality is object.__eq__ and not isinstance(value, Enum)
+
+
+def _opaque_difference(path: str, mine: Leaf, theirs: Leaf) -> str:
+    if mine.value is theirs.value:
+        return ""
+    kind = type(mine.value).__name__
+    if type(theirs.value) is not type(mine.value):
+        return f"{path} is a {kind} in some batches of a key only."
+    if mine.is_walked and not callable(mine.value):
+        return ""  # its attributes are leaves of their own
+    return f"every build makes {path} anew, a {kind} that cannot be looked into."
 
 
 def _is_equal(mine: Any, theirs: Any) -> bool:

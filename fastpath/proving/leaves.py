@@ -35,6 +35,8 @@ class Leaf:
     place: Place | None = None
     """None for all but tensors."""
     is_opaque: bool = False
+    is_walked: bool = False
+    """Whether an opaque object's own attributes are leaves, too."""
 
     @property
     def is_number(self) -> bool:
@@ -46,32 +48,31 @@ def leaves(metadata: Any) -> dict[str, Leaf]:
     """Every leaf of ``metadata`` by path.
 
     Members of containers and dataclasses are leaves or walked on. Any other object
-    is an opaque leaf, and its own tensors, numbers and containers are leaves too.
+    is an opaque leaf, of which the attributes are walked; of these, no further.
     """
-    return dict(_walk(metadata, "", 0))
+    return dict(_walk(metadata, "", 0, in_opaque=False))
 
 
-def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, Leaf]]:
+def _walk(
+    value: Any, path: str, depth: int, *, in_opaque: bool
+) -> Iterator[tuple[str, Leaf]]:
     if isinstance(value, torch.Tensor):
         yield path, Leaf(value.detach().clone(), _place(value))
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray) and value.dtype != object:
         yield path, Leaf(torch.from_numpy(value.copy()))
     elif isinstance(value, np.generic):
         yield path, Leaf(value.item())
     elif isinstance(value, _PLAIN):
         yield path, Leaf(value)
     else:
-        yield from _walk_members(value, path, depth)
-
-
-def _walk_members(value: Any, path: str, depth: int) -> Iterator[tuple[str, Leaf]]:
-    members = _members(value)
-    if members is None:
-        yield path, Leaf(value, is_opaque=True)
-        members = [it for it in _attributes(value) if not _is_opaque(it[1])]
-    if depth < MAX_DEPTH:
-        for name, member in members:
-            yield from _walk(member, f"{path}.{name}" if path else name, depth + 1)
+        members = _members(value)
+        if members is None:
+            members = [] if in_opaque else _attributes(value)
+            in_opaque = True
+            yield path, Leaf(value, is_opaque=True, is_walked=bool(members))
+        for name, member in members if depth < MAX_DEPTH else ():
+            inner = f"{path}.{name}" if path else name
+            yield from _walk(member, inner, depth + 1, in_opaque=in_opaque)
 
 
 def _members(value: Any) -> list[tuple[str, Any]] | None:
@@ -87,14 +88,10 @@ def _members(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def _attributes(value: Any) -> list[tuple[str, Any]]:
+    """What an object holds; nothing of classes, functions and enum members."""
     if isinstance(value, type | Enum) or callable(value):
         return []
     return list(getattr(value, "__dict__", {}).items())
-
-
-def _is_opaque(value: Any) -> bool:
-    is_leaf = isinstance(value, (torch.Tensor, np.ndarray, np.generic, *_PLAIN))
-    return not is_leaf and not isinstance(value, Mapping | list | tuple)
 
 
 def _place(tensor: torch.Tensor) -> Place:

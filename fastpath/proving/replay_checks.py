@@ -6,12 +6,7 @@ import torch
 
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.proving.field_log import FieldLog
-from graphparity.fastpath.proving.findings import (
-    Finding,
-    at_node,
-    last_node_at,
-    source_of,
-)
+from graphparity.fastpath.proving.findings import Finding, at_node, last_node_at
 from graphparity.fastpath.proving.group_memory import (
     Span,
     changed_paths,
@@ -144,12 +139,7 @@ class ReplayChecks:
             reason = self._instability(leaf, places)
             if reason:
                 node = last_node_at(self._nodes, [_span(leaf)])
-                finding = at_node(Check.STABLE_OUTPUTS, node, reason, field=path)
-                yield finding if finding.location else self._at_source(finding)
-
-    def _at_source(self, finding: Finding) -> Finding:
-        location = source_of(self._recorded.staged_build)
-        return Finding(finding.check, finding.reason, "", finding.field, location)
+                yield at_node(Check.STABLE_OUTPUTS, node, reason, field=path)
 
     def _instability(self, leaf: Leaf, places: Sequence[object]) -> str:
         assert leaf.place is not None

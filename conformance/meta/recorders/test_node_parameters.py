@@ -1,5 +1,7 @@
 """A recorded node tells its parameters apart from the addresses among them."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ class Memory:
         self.pinned = torch.ones(8, dtype=torch.int32)
         self.recorder = EmulatedRecorder(DEVICE, [self.x, self.out], [self.pinned])
 
-    def capture(self, build) -> EmulatedGraph:
+    def capture(self, build: Callable[[], object]) -> EmulatedGraph:
         """Capture a build."""
         return self.recorder.capture(build)[0]
 
@@ -95,7 +97,7 @@ def test_lists_of_tensors_are_told_apart_by_index(memory: Memory) -> None:
     """Their length is a value."""
     graph = memory.capture(lambda: torch._foreach_add_([memory.out, memory.x], 1))
     (node,) = graph.node_parameters()
-    assert dict(node.values)["len(self)"] == 2
+    assert dict(node.values)["len(self)"] == ("int", "2")
     assert dict(node.pointers) == {
         "self[0]": memory.out.data_ptr(),
         "self[1]": memory.x.data_ptr(),

@@ -1,0 +1,155 @@
+"""What an engine must be for its metadata builds to be recorded.
+
+Each need is in words, with its check and the reason why a graph key is not enough
+without it. The words are the message of an engine that lacks it and the row of the
+documentation. An engine with unmet needs serves as without the plug-in.
+"""
+
+import importlib.metadata
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+SUPPORTED_VLLM = "0.33"
+FULL_DECODE_MODES = ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+
+
+class EngineNeed(NamedTuple):
+    """One need of the plug-in."""
+
+    words: str
+    holds: Callable[[Any], bool]
+    """Whether an engine of this ``VllmConfig`` meets it."""
+    why: str
+
+
+def unmet_needs(vllm_config: Any) -> tuple[EngineNeed, ...]:
+    """All needs that an engine of this configuration does not meet."""
+    return tuple(need for need in NEEDS if not need.holds(vllm_config))
+
+
+def needs_table() -> str:
+    """The needs as a Markdown table, for the documentation."""
+    rows = [f"| {need.words} | {need.why} |" for need in NEEDS]
+    return "\n".join(["| needed | why |", "|---|---|", *rows])
+
+
+def _is_supported_vllm(vllm_config: Any) -> bool:
+    try:
+        found = importlib.metadata.version("vllm")
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return found.partition("+")[0].startswith(f"{SUPPORTED_VLLM}.")
+
+
+def _has_full_decode_graphs(vllm_config: Any) -> bool:
+    mode = vllm_config.compilation_config.cudagraph_mode
+    return getattr(mode, "name", None) in FULL_DECODE_MODES
+
+
+def _has_ngram_at_most(vllm_config: Any) -> bool:
+    speculative = vllm_config.speculative_config
+    return speculative is None or bool(speculative.use_ngram())
+
+
+def _has_fixed_speculation(vllm_config: Any) -> bool:
+    speculative = vllm_config.speculative_config
+    return speculative is None or not speculative.uses_dynamic_speculative_decoding()
+
+
+def _has_fixed_verification(vllm_config: Any) -> bool:
+    speculative = vllm_config.speculative_config
+    return speculative is None or not speculative.enable_adaptive_verification
+
+
+def _has_batch_variance(vllm_config: Any) -> bool:
+    return os.environ.get("VLLM_BATCH_INVARIANT", "0").strip() in {"", "0"}
+
+
+NEEDS = (
+    EngineNeed(
+        f"vLLM {SUPPORTED_VLLM}.x",
+        _is_supported_vllm,
+        "the seams are functions of that release",
+    ),
+    EngineNeed(
+        "Model Runner V2 (VLLM_USE_V2_MODEL_RUNNER=1)",
+        lambda config: bool(config.use_v2_model_runner),
+        "the older runner has no model states",
+    ),
+    EngineNeed(
+        f"cudagraph_mode {' or '.join(FULL_DECODE_MODES)}",
+        _has_full_decode_graphs,
+        "only there do FULL steps have uniform query lengths",
+    ),
+    EngineNeed(
+        "no decode context parallelism",
+        lambda config: config.parallel_config.decode_context_parallel_size == 1,
+        "local sequence lengths are host values of the step",
+    ),
+    EngineNeed(
+        "no prefill context parallelism",
+        lambda config: config.parallel_config.prefill_context_parallel_size == 1,
+        "its batches bring buffers of their own",
+    ),
+    EngineNeed(
+        "data_parallel_size 1",
+        lambda config: config.parallel_config.data_parallel_size == 1,
+        "the padding follows the largest rank, which is not covered yet",
+    ),
+    EngineNeed(
+        "no micro-batching (enable_dbo, ubatch_size)",
+        lambda config: not config.parallel_config.use_ubatching,
+        "micro-batches bring buffers and builders of their own",
+    ),
+    EngineNeed(
+        "no elastic expert parallelism",
+        lambda config: not config.parallel_config.enable_elastic_ep,
+        "it drops graphs without telling the model state",
+    ),
+    EngineNeed(
+        "no speculation but n-gram",
+        _has_ngram_at_most,
+        "draft models reuse the target's metadata and read its host bounds",
+    ),
+    EngineNeed(
+        "no dynamic speculation",
+        _has_fixed_speculation,
+        "the keys of several query lengths are not covered yet",
+    ),
+    EngineNeed(
+        "no adaptive verification",
+        _has_fixed_verification,
+        "its FULL steps differ in query lengths, which no key fixes",
+    ),
+    EngineNeed(
+        "no key-value connector",
+        lambda config: config.kv_transfer_config is None,
+        "connectors receive the metadata objects and may keep them",
+    ),
+    EngineNeed(
+        "no sleep mode",
+        lambda config: not config.model_config.enable_sleep_mode,
+        "waking up may map other memory under a resident graph",
+    ),
+    EngineNeed(
+        "no fast prefill over shared key-value layers",
+        lambda config: not config.cache_config.kv_sharing_fast_prefill,
+        "its metadata carries logits indices of the step",
+    ),
+    EngineNeed(
+        "no reference sliding window (R-SWA)",
+        lambda config: config.model_config.rswa_window is None,
+        "it gathers prompt lengths into a new tensor every step",
+    ),
+    EngineNeed(
+        "no multimodal prefix ranges",
+        lambda config: not config.model_config.is_mm_prefix_lm,
+        "the ranges are host values of the requests",
+    ),
+    EngineNeed(
+        "no batch invariance (VLLM_BATCH_INVARIANT unset)",
+        _has_batch_variance,
+        "it changes the builders' choices and was not compared",
+    ),
+)

@@ -1,0 +1,229 @@
+"""The subclass that the plug-in puts in the place of a vLLM model state."""
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.metadata_graphs import EagerReason
+from graphparity.fastpath.proving.verdict import Level, Verdict
+from graphparity.fastpath.seams import Seam
+from graphparity.fastpath.specialize import Specialization, specialize
+from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
+from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
+from graphparity.fastpath.vllm_plugin.counter_log import CounterLog
+from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
+from graphparity.fastpath.vllm_plugin.recorder import CaptureRecorder, RecorderFactory
+from graphparity.fastpath.vllm_plugin.report import (
+    GroupReport,
+    Report,
+    counter_line,
+    start_up_table,
+)
+from graphparity.fastpath.vllm_plugin.runner_link import global_graph_pool, runner_keys
+from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
+
+logger = logging.getLogger(__name__)
+
+
+class Plugged:
+    """What a plugged-in state has besides its base: how it records, and what it did."""
+
+    def __init__(
+        self, name: str, config: PluginConfig, make_recorder: RecorderFactory
+    ) -> None:
+        self.name, self.config = name, config
+        self.recorder = CaptureRecorder(make_recorder)
+        self.keys: tuple[GraphKey, ...] = ()
+        self.verdicts: Mapping[int, Verdict] = {}
+        self.groups: Sequence[GroupReport] = ()
+        self.written_paths: frozenset[str] = frozenset()
+        """Builder tensors that eager builds were seen to write."""
+        self.capture_s = 0.0
+        self.memory_bytes = 0
+        self.counter_log: CounterLog | None = None
+        self._runner: Any = None
+        self._is_profile = False
+
+    @contextmanager
+    def capture_of(self, runner: Any, *, is_profile: bool) -> Iterator[None]:
+        """The runner's capture: it is at hand within.
+
+        What memory profiling recorded was measured when its capture returns; it is
+        released there, before the real KV cache is allocated, and so is the recorder,
+        which holds on to the throw-away pool.
+        """
+        self._runner, self._is_profile = runner, is_profile
+        self.recorder.begin(runner, global_graph_pool())
+        try:
+            yield
+        finally:
+            self._runner = None
+            if is_profile:
+                runner.model_state.graphs.release()
+                self.recorder.drop()
+                self.groups, self.verdicts = (), {}
+
+    @property
+    def is_profile(self) -> bool:
+        """Whether the capture in progress is that of memory profiling."""
+        return self._is_profile
+
+    def runner_keys(self) -> tuple[GraphKey, ...]:
+        """The keys that the capturing runner will ask for."""
+        self.keys = runner_keys(self._runner)
+        return self.keys
+
+    def judge(self, state: Any) -> dict[int, bool]:
+        """KV-cache group index -> whether its build may be recorded."""
+        judged = judge_groups(
+            state,
+            self._runner,
+            self.keys,
+            self.recorder.make_recorder,
+            self.config.level,
+        )
+        self.verdicts = {index: verdict for index, (_, verdict) in judged.items()}
+        self.written_paths = frozenset(
+            path for build, _ in judged.values() for path in build.outputs
+        )
+        self.groups = tuple(
+            _group_report(index, verdict, self._runner.attn_groups[index])
+            for index, verdict in self.verdicts.items()
+        )
+        return {index: it.recordable for index, it in self.verdicts.items()}
+
+    def free_memory(self) -> int:
+        """Free bytes of the runner's device, as vLLM measures graph memory."""
+        free: int = torch.accelerator.get_memory_info()[0]
+        return free
+
+
+class PluggedModelState:
+    """Mixed in before every specialized state of the plug-in."""
+
+    plugged: Plugged
+    graphs: Any
+    _plugged_as: tuple[str, PluginConfig, RecorderFactory]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.plugged = Plugged(*self._plugged_as)
+        super().__init__(*args, **kwargs)
+
+    def capture_inner_cudagraphs(
+        self,
+        input_buffers: Any,
+        block_tables: Any,
+        attn_groups: list[list[Any]],
+        kv_cache_config: Any,
+    ) -> None:
+        """Record, measure it, and show the start-up table."""
+        plugged, base = self.plugged, super()
+        free_before, begin = plugged.free_memory(), time.perf_counter()
+        capture: Any = base
+        capture.capture_inner_cudagraphs(
+            input_buffers, block_tables, attn_groups, kv_cache_config
+        )
+        plugged.capture_s = time.perf_counter() - begin
+        plugged.memory_bytes = max(free_before - plugged.free_memory(), 0)
+        if plugged.is_profile:
+            return
+        self._forget_captures()
+        logger.info("%s", start_up_table(report_of(self)))
+        if plugged.counter_log is None:
+            plugged.counter_log = CounterLog(
+                self, _counter_line, plugged.config.log_interval_s
+            )
+        plugged.counter_log.start()
+
+    def _forget_captures(self) -> None:
+        """Steps counted so far are the engine's own: warm-ups and captures."""
+        self.graphs.num_replayed = 0
+        self.graphs.eager_steps.clear()
+
+
+def plug(
+    state_cls: type[Any],
+    seam: Seam,
+    config: PluginConfig,
+    make_recorder: RecorderFactory,
+) -> type[Any]:
+    """The subclass of ``state_cls`` that records and replays as ``config`` says."""
+    from vllm.config.compilation import CUDAGraphMode  # noqa: PLC0415
+
+    specialization = Specialization(
+        full_mode=CUDAGraphMode.FULL,
+        make_recorder=lambda state: state.plugged.recorder,
+        graph_keys=lambda state: state.plugged.runner_keys(),
+        seam=seam,
+        judge_groups=lambda state, attn_groups: state.plugged.judge(state),
+    )
+    bases: list[type[Any]] = [PluggedModelState, specialize(state_cls, specialization)]
+    members: dict[str, Any] = {
+        "_plugged_as": (_qualified_name(state_cls), config, make_recorder),
+        "__doc__": f"{state_cls.__qualname__} with recorded metadata builds.",
+        "__module__": state_cls.__module__,
+    }
+    if config.mode is Mode.VERIFY:
+        bases.insert(0, VerifyingModelState)
+        members[seam.build_method] = VerifyingModelState._replay_or_build
+    return type(f"Plugged{state_cls.__name__}", tuple(bases), members)
+
+
+def report_of(state: Any) -> Report:
+    """What a plugged-in state recorded, and what its steps did since."""
+    plugged, graphs = state.plugged, state.graphs
+    recordings = graphs.recordings.values()
+    return Report(
+        model_state=plugged.name,
+        mode=plugged.config.mode.value,
+        recorder=plugged.recorder.name,
+        num_keys=len(plugged.keys),
+        num_recorded=len(recordings),
+        num_launchless=sum(it.launch is None for it in recordings),
+        key_refusals={str(tuple(k)): str(e) for k, e in graphs.refusals.items()},
+        groups=plugged.groups,
+        capture_s=plugged.capture_s,
+        memory_bytes=plugged.memory_bytes,
+        steps_replayed=graphs.num_replayed,
+        steps_verified=getattr(state, "num_verified", 0),
+        steps_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
+    )
+
+
+def _counter_line(state: Any) -> str:
+    return counter_line(report_of(state))
+
+
+def _group_report(index: int, verdict: Verdict, groups: Sequence[Any]) -> GroupReport:
+    refusal = verdict.refusal
+    if refusal is not None:
+        where = f" at {refusal.location}" if refusal.location else ""
+        reason = f"{refusal.check.name}: {refusal.reason}{where}"
+    elif verdict.level is Level.OFF:
+        reason = "not judged"
+    else:
+        nodes = sorted(set(verdict.nodes_per_key.values()))
+        reason = f"judged {verdict.level.value}; device operations {_range(nodes)}"
+    return GroupReport(
+        index=index,
+        builder=verdict.builder,
+        num_layers=sum(len(group.layer_names) for group in groups),
+        is_recorded=verdict.recordable,
+        reason=reason,
+    )
+
+
+def _range(numbers: Sequence[int]) -> str:
+    if not numbers:
+        return "none"
+    first, last = numbers[0], numbers[-1]
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _qualified_name(state_cls: type[Any]) -> str:
+    return f"{state_cls.__module__}.{state_cls.__qualname__}"

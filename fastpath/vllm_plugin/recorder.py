@@ -1,0 +1,73 @@
+"""The recorder of a plugged-in state: made anew for every capture of the runner.
+
+vLLM profiles graph memory in a throw-away pool before it captures into the one that
+the FULL graphs share, so the pool is asked for each time, and given up in between.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from graphparity.fastpath.recorders.cuda import CudaRecorder, require_cuda
+from graphparity.fastpath.recorders.protocol import RecordedGraph, Recorder
+
+T = TypeVar("T")
+
+RecorderFactory = Callable[[Any, Any], Recorder]
+"""Makes a recorder for a runner, and a graph pool or None for a new one."""
+
+
+def cuda_recorder(runner: Any, pool: Any) -> Recorder:
+    """The recorder of an engine on a GPU."""
+    del runner
+    return CudaRecorder(pool)
+
+
+def why_no_cuda_recorder() -> str:
+    """Why this process cannot record CUDA graphs; "" if it can."""
+    try:
+        require_cuda()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
+class CaptureRecorder:
+    """Records through the recorder of the runner's capture in progress.
+
+    Args:
+        make_recorder: makes that recorder.
+    """
+
+    def __init__(self, make_recorder: RecorderFactory) -> None:
+        self.make_recorder = make_recorder
+        self._recorder: Recorder | None = None
+
+    @property
+    def name(self) -> str:
+        """The recorder's name; "" before the first capture."""
+        return "" if self._recorder is None else self._recorder.name
+
+    def begin(self, runner: Any, pool: Any) -> None:
+        """The runner captures into ``pool`` from now on."""
+        self._recorder = self.make_recorder(runner, pool)
+
+    def drop(self) -> None:
+        """Give up the recorder, and with it its hold on the pool."""
+        self._recorder = None
+
+    def warm_up(self, build: Callable[[], object]) -> None:
+        """As ``Recorder.warm_up``."""
+        self._capturing.warm_up(build)
+
+    def synchronize(self) -> None:
+        """As ``Recorder.synchronize``."""
+        self._capturing.synchronize()
+
+    def capture(self, build: Callable[[], T]) -> tuple[RecordedGraph, T]:
+        """As ``Recorder.capture``."""
+        return self._capturing.capture(build)
+
+    @property
+    def _capturing(self) -> Recorder:
+        assert self._recorder is not None, "recorded outside of the runner's capture"
+        return self._recorder

@@ -1,0 +1,103 @@
+"""What the operator sees of a plugged-in state: plain data, and the same as text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+GIB, MIB = 1 << 30, 1 << 20
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One KV-cache group."""
+
+    index: int
+    builder: str
+    num_layers: int
+    is_recorded: bool
+    reason: str
+    """Why it is eager, or what it was judged by."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A state, what was recorded of it, and what its steps did since."""
+
+    model_state: str
+    mode: str
+    recorder: str = ""
+    num_keys: int = 0
+    """Keys that the runner's dispatch serves by FULL graphs."""
+    num_recorded: int = 0
+    num_launchless: int = 0
+    """Recorded keys whose build has no device work."""
+    key_refusals: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[GroupReport] = ()
+    capture_s: float = 0.0
+    """Seconds of judging and recording."""
+    memory_bytes: int = 0
+    """Device memory that the recordings took."""
+    steps_replayed: int = 0
+    steps_verified: int = 0
+    steps_eager: Mapping[str, int] = field(default_factory=dict)
+    """By reason."""
+    left_alone: str = ""
+    """Why the state is vLLM's own; "" if it is not."""
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data: strings, numbers, lists and dictionaries."""
+        plain = asdict(self)
+        plain["groups"] = [asdict(group) for group in self.groups]
+        return plain
+
+
+def start_up_table(report: Report) -> str:
+    """The table that the log shows once a state has recorded."""
+    rows = [
+        ("model state", report.model_state),
+        ("mode", report.mode),
+        ("recorder", report.recorder or "none"),
+        ("keys", _keys(report)),
+        ("capture", f"{report.capture_s:.2f} s, {_memory(report.memory_bytes)}"),
+    ]
+    rows += [(f"group {group.index}", _group(group)) for group in report.groups]
+    rows += [(f"key {key}", f"eager: {why}") for key, why in report.key_refusals.items()]
+    width = max(len(name) for name, _ in rows)
+    lines = [f"  {name:<{width}}  {value}" for name, value in rows]
+    return "\n".join(["graphparity", *lines])
+
+
+def counter_line(report: Report) -> str:
+    """The periodic log line."""
+    eager = [f"{count} {reason}" for reason, count in report.steps_eager.items() if count]
+    checked = f", {report.steps_verified} verified" if report.mode == "verify" else ""
+    return (
+        f"graphparity: {report.steps_replayed} steps replayed{checked}; eager: "
+        f"{', '.join(eager) or 'none'}"
+    )
+
+
+def unmet_message(model_state: str, needs: Sequence[str]) -> str:
+    """Why an engine serves as without the plug-in, all needs at once."""
+    return (
+        f"graphparity leaves {model_state} eager. It needs: {'; '.join(needs)}. Change "
+        "the engine's configuration, or set its mode to off."
+    )
+
+
+def _keys(report: Report) -> str:
+    text = f"{report.num_recorded} of {report.num_keys} recorded"
+    if report.num_launchless:
+        text += f", {report.num_launchless} without device work"
+    return text
+
+
+def _group(group: GroupReport) -> str:
+    verb = "recorded" if group.is_recorded else "eager"
+    layers = f"{group.num_layers} layer{'s' if group.num_layers != 1 else ''}"
+    return f"{verb}: {group.builder}, {layers} ({group.reason})"
+
+
+def _memory(num_bytes: int) -> str:
+    if num_bytes >= GIB:
+        return f"{num_bytes / GIB:.2f} GiB"
+    return f"{num_bytes / MIB:.1f} MiB"

@@ -1,0 +1,126 @@
+"""One KV-cache group's build over the runner's own buffers, to be judged.
+
+It is staged through the model state's own ``prepare_attn``, with the other groups
+masked, so what is judged is what will be recorded. It overwrites the runner's input
+buffers and block tables: only inside the runner's capture.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+
+from graphparity.fastpath.metadata_graphs import AttnMetadata
+from graphparity.fastpath.proving.group_memory import (
+    MemoryImage,
+    changed_paths,
+    image_of,
+)
+from graphparity.fastpath.runtime_batch import RunnerBuffers, StepRows
+from graphparity.fastpath.step_inputs import write_step_inputs
+from graphparity.fastpath.vllm_plugin.builder_memory import (
+    builder_memory,
+    member_tensors,
+)
+
+
+class RunnerGroupBuild:
+    """The build of KV-cache group ``index`` of a runner's model state.
+
+    Args:
+        state: the specialized model state.
+        runner: vLLM's ``GPUModelRunner``, while it captures.
+        index: which of its KV-cache groups.
+    """
+
+    def __init__(self, state: Any, runner: Any, index: int) -> None:
+        self._state, self._runner = state, runner
+        self._attn_groups = [
+            groups if it == index else [] for it, groups in enumerate(runner.attn_groups)
+        ]
+        self._owned = builder_memory(self._attn_groups, runner.device)
+        self._written: frozenset[str] = frozenset()
+        self._index = index
+
+    @property
+    def name(self) -> str:
+        """The qualified names of the group's builders."""
+        builders = [
+            type(group.get_metadata_builder()) for group in self._attn_groups[self._index]
+        ]
+        names = [f"{cls.__module__}.{cls.__qualname__}" for cls in builders]
+        return ", ".join(dict.fromkeys(names))
+
+    @property
+    def inputs(self) -> Mapping[str, torch.Tensor]:
+        """The runner's buffers, the state's, and what no build was seen to write."""
+        tables, device = self._runner.block_tables, self._runner.device
+        return {
+            **member_tensors(self._runner.input_buffers, "input_buffers", device),
+            f"block_tables[{self._index}]": tables.input_block_tables[self._index],
+            "slot_mappings": tables.slot_mappings,
+            **member_tensors(self._state, "model_state", device),
+            **{p: it for p, it in self._owned.items() if p not in self._written},
+        }
+
+    @property
+    def outputs(self) -> Mapping[str, torch.Tensor]:
+        """What the builders own and were seen to write."""
+        return {p: it for p, it in self._owned.items() if p in self._written}
+
+    @property
+    def rotating_inputs(self) -> Mapping[str, torch.Tensor]:
+        """None is declared: what rotates lies outside of the seams."""
+        return {}
+
+    def find_outputs(self, batches: Iterable[StepRows]) -> None:
+        """Note which builder tensors the eager builds of ``batches`` change: only
+        those are outputs, and may be poisoned. A constant that a build indexes with
+        is none.
+        """
+        written: set[str] = set()
+        before: MemoryImage = {}
+        for rows in batches:
+            self.stage(rows)()
+            # A first build may allocate what later ones write.
+            self._owned = builder_memory(self._attn_groups, self._runner.device)
+            after = image_of(self._owned)
+            common = {path: image for path, image in before.items() if path in after}
+            written |= {*changed_paths(common, after)}
+            before = after
+        self._written = frozenset(written)
+
+    def stage(self, rows: StepRows) -> Callable[[], object]:
+        """Write a step's inputs; returns the group's build, a metadata object a
+        builder.
+        """
+        step = write_step_inputs(self._buffers(), rows)
+        build = self._state._stage_build(
+            step.input_batch,
+            step.block_tables,
+            step.slot_mappings,
+            self._attn_groups,
+            self._runner.kv_cache_config,
+        )
+
+        def build_group() -> AttnMetadata:
+            return distinct(build())
+
+        return build_group
+
+    def _buffers(self) -> RunnerBuffers:
+        from vllm.v1.worker.gpu.input_batch import InputBatch  # noqa: PLC0415
+
+        return RunnerBuffers(
+            input_buffers=self._runner.input_buffers,
+            block_tables=self._runner.block_tables,
+            input_batch_cls=InputBatch,
+            max_model_len=self._state.max_model_len,
+            num_blocks=self._runner.kv_cache_config.num_blocks,
+        )
+
+
+def distinct(attn_metadata: AttnMetadata) -> AttnMetadata:
+    """Every metadata object once, under its first layer: layers share them."""
+    firsts = {id(it): name for name, it in reversed(attn_metadata.items())}
+    return {name: attn_metadata[name] for name in reversed(list(firsts.values()))}

@@ -1,0 +1,81 @@
+"""What only the runner knows, lent to the model state while the runner captures.
+
+``capture_inner_cudagraphs`` is called without the runner, but the keys are the image
+of the runner's own ``dispatch`` and the prover stages steps in the runner's buffers.
+``GPUModelRunner.capture_model`` is the one place that has both and that every capture
+goes through, that of memory profiling too; so it is wrapped, once a process, when a
+state is first plugged in. Without a plugged-in state it does what it did.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+
+_LINKED = "_graphparity_links_runner"
+
+
+def link_runner() -> None:
+    """Wrap ``GPUModelRunner.capture_model``; idempotent."""
+    from vllm.v1.worker.gpu.model_runner import GPUModelRunner  # noqa: PLC0415
+
+    capture_model = GPUModelRunner.capture_model
+    if hasattr(capture_model, _LINKED):
+        return
+
+    @functools.wraps(capture_model)
+    def linked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        plugged = getattr(self.model_state, "plugged", None)
+        if plugged is None:
+            return capture_model(self, *args, **kwargs)
+        is_profile = bool(kwargs.get("profile_only", False))
+        with plugged.capture_of(self, is_profile=is_profile):
+            return capture_model(self, *args, **kwargs)
+
+    setattr(linked, _LINKED, True)
+    GPUModelRunner.capture_model = linked
+
+
+def runner_keys(runner: Any) -> tuple[GraphKey, ...]:
+    """The key of every decode step that the runner's dispatch serves by a FULL graph.
+
+    Dispatch is asked once for each number of LoRA adapters that it has graphs for:
+    they change no metadata, so their keys are the same or more.
+    """
+    from vllm.config.compilation import CUDAGraphMode  # noqa: PLC0415
+
+    graphs = runner.cudagraph_manager
+    keys: dict[GraphKey, None] = {}
+    for num_active_loras in _lora_cases(graphs):
+
+        def dispatch(
+            num_reqs: int,
+            num_tokens: int,
+            uniform_token_count: int | None,
+            _: int,
+            num_active_loras: int = num_active_loras,
+        ) -> Any:
+            return graphs.dispatch(
+                num_reqs, num_tokens, uniform_token_count, num_active_loras
+            )
+
+        found = keys_to_record(
+            dispatch,
+            max_num_reqs=runner.max_num_reqs,
+            query_lens=range(1, runner.decode_query_len + 1),
+            full_mode=CUDAGraphMode.FULL,
+        )
+        keys.update(dict.fromkeys(found))
+    return tuple(sorted(keys, key=lambda key: key[::-1], reverse=True))
+
+
+def _lora_cases(graphs: Any) -> Sequence[int]:
+    return tuple(getattr(graphs, "lora_capture_cases", None) or (0,))
+
+
+def global_graph_pool() -> Any:
+    """The pool that vLLM's FULL graphs use now: a throw-away one while profiling."""
+    from vllm.platforms import current_platform  # noqa: PLC0415
+
+    return current_platform.get_global_graph_pool()

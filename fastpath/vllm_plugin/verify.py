@@ -1,0 +1,303 @@
+"""Mode ``verify``: every replayed step is built eagerly as well, and compared.
+
+In the order that lets nothing hide: image of the memory, poison what the builders
+write, replay, image, put back, build eagerly, image, compare. The step then goes on
+with the eager build, which ran last. A host bound may exceed the eager build's, and
+what follows it on the device may differ, if it is what an eager build with the
+recording's bounds gives. Anything else that differs is an error with every path.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from graphparity.fastpath.graph_key import GraphKey, graph_key
+from graphparity.fastpath.metadata_graphs import AttnMetadata
+from graphparity.fastpath.proving.group_memory import (
+    MemoryImage,
+    image_of,
+    is_inside,
+    restore,
+    same_content,
+    span_of,
+)
+from graphparity.fastpath.proving.leaves import Leaf, leaves
+from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
+from graphparity.fastpath.vllm_plugin.runner_group_build import distinct
+
+_MAX_SHOWN = 4
+_POISONABLE = (
+    torch.bool,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+)
+
+
+class VerifyError(RuntimeError):
+    """A replayed step differs from the eager build; the message lists every path."""
+
+
+@dataclass(frozen=True)
+class BuiltStep:
+    """What one build of a step returned, and left in memory."""
+
+    leaves: Mapping[str, Leaf]
+    image: MemoryImage
+    layers: Mapping[str, str]
+    """Layer -> the first layer that shares its metadata object."""
+
+
+class VerifyingModelState:
+    """Mixed in before a plugged-in state whose mode is ``verify``."""
+
+    plugged: Any
+    graphs: Any
+    _specialization: Any
+    max_model_len: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.num_verified = 0
+        self._places: dict[str, int] = {}
+
+    def _replay_or_build(
+        self,
+        input_batch: Any,
+        cudagraph_mode: object,
+        block_tables: tuple[torch.Tensor, ...],
+        slot_mappings: torch.Tensor,
+        attn_groups: list[list[Any]],
+        kv_cache_config: Any,
+        for_capture: bool = False,
+        ubatch_idx: int = 0,
+        **kwargs: Any,
+    ) -> AttnMetadata:
+        """The step's metadata: that of the eager build, compared with the replay."""
+        base: Any = super()
+        step = (cudagraph_mode, block_tables, slot_mappings, attn_groups)
+        rest = {"for_capture": for_capture, "ubatch_idx": ubatch_idx, **kwargs}
+        reason = base._eager_reason(
+            input_batch, cudagraph_mode, for_capture, ubatch_idx
+        )
+        key = graph_key(input_batch)
+        if reason is not None or key not in self.graphs.recordings:
+            metadata: AttnMetadata = base._replay_or_build(
+                input_batch, *step, kv_cache_config, **rest
+            )
+            return metadata
+        memory = _memory_of(input_batch, block_tables, slot_mappings)
+        memory |= builder_memory(attn_groups, input_batch.seq_lens.device)
+        before = image_of(memory)
+        _poison(memory, self.plugged.written_paths)
+        replayed = _built(
+            memory, base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
+        )
+        restore(memory, before)
+        as_recorded = _built(
+            memory,
+            base._build_eagerly(
+                replace(
+                    input_batch, seq_lens_cpu_upper_bound=self._frozen_bounds(key)
+                ),
+                *step,
+                kv_cache_config,
+                **rest,
+            ),
+        )
+        restore(memory, before)
+        attn_metadata: AttnMetadata = base._build_eagerly(
+            input_batch, *step, kv_cache_config, **rest
+        )
+        eager = _built(memory, attn_metadata)
+        problems = [
+            *self._step_problems(input_batch, key, memory),
+            *differences(replayed, eager, as_recorded, memory),
+        ]
+        if problems:
+            raise VerifyError(_message(key, problems))
+        self.num_verified += 1
+        return attn_metadata
+
+    def _frozen_bounds(self, key: GraphKey) -> torch.Tensor:
+        """The host bounds that the recording of ``key`` was made with."""
+        bounds = torch.zeros(key.num_reqs_after_padding, dtype=torch.int32)
+        bounds[: key.num_reqs] = self.max_model_len
+        return bounds
+
+    def _step_problems(
+        self, input_batch: Any, key: GraphKey, memory: Mapping[str, torch.Tensor]
+    ) -> Iterator[str]:
+        """What a key takes for granted of its steps and does not hold."""
+        lens = {int(it) for it in input_batch.num_scheduled_tokens[: key.num_reqs]}
+        if lens != {key.query_len}:
+            yield (
+                f"num_scheduled_tokens: {sorted(lens)}, but should be "
+                f"{key.query_len} for every request"
+            )
+        drafts = input_batch.num_draft_tokens
+        expected = key.num_reqs * (key.query_len - 1)
+        if drafts != expected:
+            yield f"num_draft_tokens: {drafts}, but should be {expected}"
+        for path, tensor in memory.items():
+            if path.startswith("inputs."):
+                first = self._places.setdefault(path, tensor.data_ptr())
+                if tensor.data_ptr() != first:
+                    yield f"{path}: at {tensor.data_ptr():#x}, but should be at {first:#x}"
+
+
+def differences(
+    replayed: BuiltStep,
+    eager: BuiltStep,
+    as_recorded: BuiltStep,
+    memory: Mapping[str, torch.Tensor],
+) -> Iterator[str]:
+    """Every path at which a replay differs from the eager build, in one form:
+    *path: actual, but should be expected*.
+
+    Args:
+        replayed: what the replay left.
+        eager: what the eager build left.
+        as_recorded: what an eager build with the recording's host bounds leaves.
+        memory: the buffers of runner and builders.
+    """
+    if replayed.layers != eager.layers:
+        yield f"layers: {dict(replayed.layers)}, but should be {dict(eager.layers)}"
+    for path in eager.image:
+        follows = same_content(replayed.image[path], as_recorded.image[path])
+        if not follows and not same_content(replayed.image[path], eager.image[path]):
+            yield _difference(path, replayed.image[path], eager.image[path])
+        elif follows and not same_content(as_recorded.image[path], eager.image[path]):
+            yield from _unbounded(path, replayed, eager)
+    spans = [span_of(tensor) for tensor in memory.values()]
+    for path in sorted({*replayed.leaves} | {*eager.leaves}):
+        if path not in replayed.leaves or path not in eager.leaves:
+            here, there = path in replayed.leaves, path in eager.leaves
+            yield f"{path}: {_presence(here)}, but should be {_presence(there)}"
+            continue
+        yield from _leaf_differences(path, replayed, eager, as_recorded, spans)
+
+
+def _leaf_differences(
+    path: str,
+    replayed: BuiltStep,
+    eager: BuiltStep,
+    as_recorded: BuiltStep,
+    spans: list[tuple[int, int]],
+) -> Iterator[str]:
+    mine, theirs = replayed.leaves[path], eager.leaves[path]
+    if not _equal(mine, theirs):
+        frozen = as_recorded.leaves.get(path)
+        if frozen is None or not _equal(mine, frozen):
+            yield _difference(path, mine.value, theirs.value)
+        elif not _exceeds(mine, theirs):
+            yield from _unbounded(path, replayed, eager)
+    if (
+        mine.place is not None
+        and theirs.place is not None
+        and is_inside(theirs.place.address, spans)
+        and mine.place != theirs.place
+    ):
+        yield f"{path}: at {mine.place}, but should be at {theirs.place}"
+
+
+def _unbounded(path: str, replayed: BuiltStep, eager: BuiltStep) -> Iterator[str]:
+    """A difference that follows a host value: allowed if the metadata tells its
+    readers of a bound that only grew.
+    """
+    grew = [
+        _exceeds(leaf, eager.leaves[it]) and not _equal(leaf, eager.leaves[it])
+        for it, leaf in replayed.leaves.items()
+        if leaf.is_number and it in eager.leaves
+    ]
+    if not any(grew):
+        yield f"{path}: follows a frozen host value, but should follow none"
+
+
+def _equal(one: Leaf, other: Leaf) -> bool:
+    if isinstance(one.value, torch.Tensor) and isinstance(other.value, torch.Tensor):
+        return same_content(one.value, other.value)
+    if one.is_opaque or other.is_opaque:
+        return type(one.value) is type(other.value)
+    return type(one.value) is type(other.value) and bool(one.value == other.value)
+
+
+def _exceeds(mine: Leaf, theirs: Leaf) -> bool:
+    """Whether a host number, or a host tensor of them, is a bound of the other."""
+    if mine.is_number and theirs.is_number:
+        return bool(mine.value >= theirs.value)
+    one, other = mine.value, theirs.value
+    return (
+        isinstance(one, torch.Tensor)
+        and isinstance(other, torch.Tensor)
+        and one.device.type == "cpu"
+        and one.shape == other.shape
+        and bool((one >= other).all())
+    )
+
+
+def _memory_of(
+    input_batch: Any, block_tables: tuple[torch.Tensor, ...], slot_mappings: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """What the runner hands a step, by path."""
+    return {
+        "inputs.seq_lens": input_batch.seq_lens,
+        "inputs.query_start_loc": input_batch.query_start_loc,
+        "inputs.positions": input_batch.positions,
+        "inputs.slot_mappings": slot_mappings,
+        **{f"inputs.block_tables[{i}]": it for i, it in enumerate(block_tables)},
+    }
+
+
+def _built(memory: Mapping[str, torch.Tensor], attn_metadata: AttnMetadata) -> BuiltStep:
+    firsts = distinct(attn_metadata)
+    name_of = {id(metadata): name for name, metadata in firsts.items()}
+    layers = {name: name_of[id(it)] for name, it in attn_metadata.items()}
+    return BuiltStep(leaves(firsts), image_of(memory), layers)
+
+
+def _poison(memory: Mapping[str, torch.Tensor], written: frozenset[str]) -> None:
+    """Random small values where the builders were seen to write: small, so that one
+    wrongly read as an index leads to a wrong row and not to a stranger's memory.
+    """
+    for path in written & memory.keys():
+        tensor = memory[path]
+        if tensor.dtype in _POISONABLE:
+            tensor.random_(0, 2 if tensor.dtype is torch.bool else 7)
+
+
+def _difference(path: str, actual: Any, expected: Any) -> str:
+    if not isinstance(actual, torch.Tensor) or not isinstance(expected, torch.Tensor):
+        return f"{path}: {actual!r}, but should be {expected!r}"
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return (
+            f"{path}: {actual.dtype} of shape {tuple(actual.shape)}, but should be "
+            f"{expected.dtype} of shape {tuple(expected.shape)}"
+        )
+    wrong = (actual != expected).nonzero().tolist()
+    shown = [tuple(index) for index in wrong[:_MAX_SHOWN]]
+    more = f" and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
+    return (
+        f"{path}[{', '.join(map(str, shown))}{more}]: "
+        f"{[actual[it].item() for it in shown]}, but should be "
+        f"{[expected[it].item() for it in shown]}"
+    )
+
+
+def _presence(is_present: bool) -> str:
+    return "present" if is_present else "absent"
+
+
+def _message(key: GraphKey, problems: list[str]) -> str:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return (
+        f"a replayed metadata build differs from the eager one at {len(problems)} "
+        f"path(s) [{key}]\n{lines}\nServing stops: set the plug-in's mode to off, or "
+        "its level to all to have the builder refused."
+    )
