@@ -125,18 +125,20 @@ def _batch(subject: Subject) -> DecodeBatch:
 def _planted(subject: Subject, fault: Fault) -> Iterator[None]:
     """While active, the build that the subject and its eager twin share is faulty."""
     base: Any = type(subject.eager_state)
-    sound = base._build_attn_metadata
+    names = ("_build_attn_metadata", "prepare_attn")
+    method = next(name for name in names if hasattr(base, name))
+    sound = getattr(base, method)
 
     def build(self: Any, input_batch: Any, *args: Any, **kwargs: Any) -> Any:
         built = sound(self, input_batch, *args, **kwargs)
         fault(input_batch, built)
         return built
 
-    base._build_attn_metadata = build
+    setattr(base, method, build)
     try:
         yield
     finally:
-        base._build_attn_metadata = sound
+        setattr(base, method, sound)
 
 
 def _record_again(subject: Subject) -> CaptureError | None:

@@ -5,6 +5,13 @@ of that one. It is right for every step of a key if nothing else than device mem
 makes builds of the key differ. The prover captures, replays and builds eagerly what
 it is given, whatever its name, and says what it saw: the class of every metadata
 field, or why not, where, and the smallest pair of batches that shows it.
+
+Not decided by it:
+- whether device contents that follow a host bound, which the metadata carries too,
+  are a schedule or a wrongly frozen length: both are *bound affecting*;
+- writes to device memory that the build declares neither as input nor as output;
+- what an object holds that every build returns again, past its own attributes;
+- single-request keys alone cannot tell a request's length from the longest one's.
 """
 
 from collections.abc import Callable, Collection, Sequence

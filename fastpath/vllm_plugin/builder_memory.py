@@ -32,7 +32,9 @@ def builder_memory(
     return found
 
 
-def member_tensors(owner: Any, name: str, device: torch.device) -> dict[str, torch.Tensor]:
+def member_tensors(
+    owner: Any, name: str, device: torch.device
+) -> dict[str, torch.Tensor]:
     """Path -> device tensor of the members of one object, not of theirs."""
     return {
         f"{name}.{member}": value
@@ -74,7 +76,7 @@ def _members(owner: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _is_owner(value: Any) -> bool:
-    """vLLM's objects, but no configuration and no layer."""
+    """Objects of vLLM, but no configuration and no layer."""
     if isinstance(value, Enum | torch.nn.Module | torch.Tensor | type):
         return False
     module = type(value).__module__

@@ -13,7 +13,6 @@ from graphparity.fastpath.metadata_graphs import EagerReason
 from graphparity.fastpath.proving.verdict import Level, Verdict
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
-from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.counter_log import CounterLog
 from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
@@ -79,7 +78,13 @@ class Plugged:
         return self.keys
 
     def judge(self, state: Any) -> dict[int, bool]:
-        """KV-cache group index -> whether its build may be recorded."""
+        """KV-cache group index -> whether its build may be recorded.
+
+        Profiling may run with a KV cache of the null block alone, over which no step
+        can be staged: all are recorded then, so that their memory is counted.
+        """
+        if self._is_profile and self._runner.kv_cache_config.num_blocks < 2:
+            return dict.fromkeys(range(len(self._runner.attn_groups)), True)
         judged = judge_groups(
             state,
             self._runner,

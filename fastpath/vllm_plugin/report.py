@@ -60,7 +60,9 @@ def start_up_table(report: Report) -> str:
         ("capture", f"{report.capture_s:.2f} s, {_memory(report.memory_bytes)}"),
     ]
     rows += [(f"group {group.index}", _group(group)) for group in report.groups]
-    rows += [(f"key {key}", f"eager: {why}") for key, why in report.key_refusals.items()]
+    rows += [
+        (f"key {key}", f"eager: {why}") for key, why in report.key_refusals.items()
+    ]
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows]
     return "\n".join(["graphparity", *lines])
@@ -68,7 +70,9 @@ def start_up_table(report: Report) -> str:
 
 def counter_line(report: Report) -> str:
     """The periodic log line."""
-    eager = [f"{count} {reason}" for reason, count in report.steps_eager.items() if count]
+    eager = [
+        f"{count} {reason}" for reason, count in report.steps_eager.items() if count
+    ]
     checked = f", {report.steps_verified} verified" if report.mode == "verify" else ""
     return (
         f"graphparity: {report.steps_replayed} steps replayed{checked}; eager: "

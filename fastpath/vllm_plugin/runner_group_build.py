@@ -36,7 +36,8 @@ class RunnerGroupBuild:
     def __init__(self, state: Any, runner: Any, index: int) -> None:
         self._state, self._runner = state, runner
         self._attn_groups = [
-            groups if it == index else [] for it, groups in enumerate(runner.attn_groups)
+            groups if it == index else []
+            for it, groups in enumerate(runner.attn_groups)
         ]
         self._owned = builder_memory(self._attn_groups, runner.device)
         self._written: frozenset[str] = frozenset()
@@ -46,7 +47,8 @@ class RunnerGroupBuild:
     def name(self) -> str:
         """The qualified names of the group's builders."""
         builders = [
-            type(group.get_metadata_builder()) for group in self._attn_groups[self._index]
+            type(group.get_metadata_builder())
+            for group in self._attn_groups[self._index]
         ]
         names = [f"{cls.__module__}.{cls.__qualname__}" for cls in builders]
         return ", ".join(dict.fromkeys(names))

@@ -31,17 +31,19 @@ def seam_of(state_cls: type[Any]) -> SeamAnswer:
         return SeamAnswer(whole_prepare_attn(DefaultModelState))
     deepseek_v41 = _deepseek_v41_model_state()
     if deepseek_v41 is None or prepare_attn is not deepseek_v41.prepare_attn:
-        return SeamAnswer(None, f"nobody has shown which part of {_name(prepare_attn)} "
-                          "may be recorded")  # fmt: skip
+        unknown = (
+            f"nobody has shown which part of {_name(prepare_attn)} may be recorded"
+        )
+        return SeamAnswer(None, unknown)
     build: Any = state_cls._build_attn_metadata
     if build is not deepseek_v41._build_attn_metadata:
-        return SeamAnswer(None, f"it already records: {_name(build)} replaces vLLM's "
-                          "eager build")  # fmt: skip
+        records = f"it already records: {_name(build)} replaces the eager build"
+        return SeamAnswer(None, records)
     return SeamAnswer(BUILD_ATTN_METADATA)
 
 
 def _deepseek_v41_model_state() -> Any:
-    """vLLM's DeepSeek-V4.1 state, if a model of this process has imported it."""
+    """The DeepSeek-V4.1 state of vLLM, if a model of this process has imported it."""
     module = sys.modules.get(_DEEPSEEK_V41)
     return getattr(module, "DeepseekV41ModelState", None)
 

@@ -103,9 +103,7 @@ class VerifyingModelState:
         as_recorded = _built(
             memory,
             base._build_eagerly(
-                replace(
-                    input_batch, seq_lens_cpu_upper_bound=self._frozen_bounds(key)
-                ),
+                replace(input_batch, seq_lens_cpu_upper_bound=self._frozen_bounds(key)),
                 *step,
                 kv_cache_config,
                 **rest,
@@ -147,9 +145,10 @@ class VerifyingModelState:
             yield f"num_draft_tokens: {drafts}, but should be {expected}"
         for path, tensor in memory.items():
             if path.startswith("inputs."):
-                first = self._places.setdefault(path, tensor.data_ptr())
-                if tensor.data_ptr() != first:
-                    yield f"{path}: at {tensor.data_ptr():#x}, but should be at {first:#x}"
+                place = tensor.data_ptr()
+                first = self._places.setdefault(path, place)
+                if place != first:
+                    yield f"{path}: at {place:#x}, but should be at {first:#x}"
 
 
 def differences(
@@ -243,7 +242,9 @@ def _exceeds(mine: Leaf, theirs: Leaf) -> bool:
 
 
 def _memory_of(
-    input_batch: Any, block_tables: tuple[torch.Tensor, ...], slot_mappings: torch.Tensor
+    input_batch: Any,
+    block_tables: tuple[torch.Tensor, ...],
+    slot_mappings: torch.Tensor,
 ) -> dict[str, torch.Tensor]:
     """What the runner hands a step, by path."""
     return {
@@ -255,7 +256,9 @@ def _memory_of(
     }
 
 
-def _built(memory: Mapping[str, torch.Tensor], attn_metadata: AttnMetadata) -> BuiltStep:
+def _built(
+    memory: Mapping[str, torch.Tensor], attn_metadata: AttnMetadata
+) -> BuiltStep:
     firsts = distinct(attn_metadata)
     name_of = {id(metadata): name for name, metadata in firsts.items()}
     layers = {name: name_of[id(it)] for name, it in attn_metadata.items()}

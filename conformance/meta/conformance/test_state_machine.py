@@ -32,7 +32,6 @@ FAULTS: dict[Maker, str] = {
     faults.frozen_host_value: "sliding_window.decode_swa_indices",
     faults.wrong_position_read: "compressor.slot_mapping",
     faults.skipped_upload: "state._replay_start",
-    faults.replays_always: "replays of a recording: 1, but should be 0",
     faults.never_replays: "replays of a recording: 0, but should be 1",
 }
 

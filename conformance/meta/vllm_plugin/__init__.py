@@ -1,0 +1,1 @@
+"""Tests of the plug-in that need no vLLM."""

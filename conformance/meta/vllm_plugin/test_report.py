@@ -1,0 +1,62 @@
+"""What the operator sees is plain data, and text of it."""
+
+import json
+
+from graphparity.fastpath.vllm_plugin.report import (
+    GroupReport,
+    Report,
+    counter_line,
+    start_up_table,
+)
+
+REPORT = Report(
+    model_state="vllm.DefaultModelState",
+    mode="verify",
+    recorder="cuda",
+    num_keys=64,
+    num_recorded=63,
+    num_launchless=2,
+    key_refusals={"(1, 1, 1, 1)": "aten.item cannot be recorded"},
+    groups=(
+        GroupReport(0, "FlashAttentionMetadataBuilder", 28, True, "judged sampled"),
+        GroupReport(1, "OtherBuilder", 1, False, "HOST_VALUES: its parameter follows"),
+    ),
+    capture_s=0.416,
+    memory_bytes=3 << 20,
+    steps_replayed=120,
+    steps_verified=120,
+    steps_eager={"NOT_FULL": 7, "PREFILL": 1, "DUMMY": 0},
+)
+
+
+def test_the_start_up_table_has_a_row_for_everything_recorded_or_not() -> None:
+    """Keys, seconds, memory, each group and each refused key with its reason."""
+    assert start_up_table(REPORT).splitlines() == [
+        "graphparity",
+        "  model state       vllm.DefaultModelState",
+        "  mode              verify",
+        "  recorder          cuda",
+        "  keys              63 of 64 recorded, 2 without device work",
+        "  capture           0.42 s, 3.0 MiB",
+        "  group 0           recorded: FlashAttentionMetadataBuilder, 28 layers "
+        "(judged sampled)",
+        "  group 1           eager: OtherBuilder, 1 layer "
+        "(HOST_VALUES: its parameter follows)",
+        "  key (1, 1, 1, 1)  eager: aten.item cannot be recorded",
+    ]
+
+
+def test_the_counter_line_leaves_out_what_never_happened() -> None:
+    """Reasons without a step are not listed."""
+    assert counter_line(REPORT) == (
+        "graphparity: 120 steps replayed, 120 verified; eager: 7 NOT_FULL, 1 PREFILL"
+    )
+    idle = Report(model_state="vllm.DefaultModelState", mode="replay")
+    assert counter_line(idle) == "graphparity: 0 steps replayed; eager: none"
+
+
+def test_the_report_is_plain_data() -> None:
+    """It survives JSON, as it crosses processes."""
+    plain = REPORT.as_dict()
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["steps_eager"] == {"NOT_FULL": 7, "PREFILL": 1, "DUMMY": 0}
