@@ -1,8 +1,8 @@
 """The main job: prove every subject, one process each, and print what was proved.
 
 ``python -m graphparity.conformance`` runs the suite on vLLM's DeepSeek-V4.1 in both
-GPU flavours and on vLLM's own specialized state. A process holds one GPU flavour;
-as many run at a time as there are cores.
+GPU flavours, on vLLM's own specialized state, and on its default model state. A
+process holds one GPU flavour; as many run at a time as there are cores.
 """
 
 import argparse
@@ -17,17 +17,26 @@ from graphparity.conformance.main_job import SuiteRun, run_all
 from graphparity.conformance.results import print_results
 from graphparity.conformance.subjects.registry import FAMILIES
 
-MAIN_FAMILIES = [
-    "deepseek-v41-blackwell",
-    "vllm-specialized-decode",
-    "deepseek-v41-hopper",
+MAIN_RUNS = [
+    ("deepseek-v41-blackwell",),
+    ("vllm-specialized-decode",),
+    (
+        "deepseek-v41-hopper",
+        "default-flash-attn:1",
+        "default-flash-attn-window:2",
+        "default-flash-attn-two-groups:1",
+        "default-triton-attn:1",
+        "default-triton-attn-two-groups:3",
+    ),
 ]
+"""The subjects of the main job; those of one line share a process."""
 
 
 def main() -> int:
     """Run the suite on every subject asked for; 0 if all of it passed."""
     options = _options()
-    if unknown := [name for name in options.subject if not _is_known(name)]:
+    names = [name for run in options.runs for name in run]
+    if unknown := [name for name in names if not _is_known(name)]:
         print(
             f"unknown subject {', '.join(unknown)}: use one of {', '.join(FAMILIES)}, "
             "or the address module:callable of your own.",
@@ -36,16 +45,16 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         runs = [
-            SuiteRun(name, Path(folder) / f"{i}.json", _pytest_options(options))
-            for i, name in enumerate(options.subject)
+            SuiteRun(names, Path(folder) / f"{i}.json", _pytest_options(options))
+            for i, names in enumerate(options.runs)
         ]
         run_all(runs, jobs=options.jobs)
     for run in runs:
         if not run.passed:
-            Console(stderr=True).rule(f"{run.subject} failed")
+            Console(stderr=True).rule(f"{run.title} failed")
             print(run.output, file=sys.stderr)
     print_results(result for run in runs for result in run.results)
-    failed = [run.subject for run in runs if not run.passed]
+    failed = [run.title for run in runs if not run.passed]
     if failed:
         print(f"FAILED: {', '.join(failed)}")
     return 1 if failed else 0
@@ -71,7 +80,7 @@ def _options() -> argparse.Namespace:
         help="processes at a time (default: one a core)",
     )
     options = parser.parse_args()
-    options.subject = options.subject or MAIN_FAMILIES
+    options.runs = [(name,) for name in options.subject or ()] or MAIN_RUNS
     return options
 
 

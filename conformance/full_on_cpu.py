@@ -270,11 +270,13 @@ def _work_as_the_gpu_worker() -> None:
     """Profile graph memory, run real steps to warm up, and then capture."""
     from vllm.v1.worker.cpu_worker import CPUWorker
     from vllm.v1.worker.gpu.warmup import run_mixed_prefill_decode_warmup
+    from vllm.v1.worker.workspace import init_workspace_manager
 
     determine = CPUWorker.determine_available_memory
     warm_up = CPUWorker.compile_or_warm_up_model
 
     def determine_available_memory(self: Any) -> int:
+        init_workspace_manager(self.device, 1)
         self.model_runner.profile_cudagraph_memory()
         _note_capture(self, is_profile=True)
         available: int = determine(self)

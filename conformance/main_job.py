@@ -28,12 +28,15 @@ _QUIET_SECONDS = 20.0
 
 
 class SuiteRun:
-    """The suite on one subject, in a process of its own."""
+    """The suite on some subjects, in a process of its own."""
 
     def __init__(
-        self, subject: str, progress_path: Path, pytest_options: Sequence[str]
+        self,
+        subjects: Sequence[str],
+        progress_path: Path,
+        pytest_options: Sequence[str],
     ) -> None:
-        self.subject = subject
+        self.subjects = subjects
         self.output = ""
         self._progress_path = progress_path
         self._output_path = progress_path.with_suffix(".out")
@@ -47,7 +50,8 @@ class SuiteRun:
             *(sys.executable, "-m", "pytest", "--pyargs", "graphparity.conformance"),
             *("-p", "graphparity.conformance.pytest_plugin", "-p", "no:cacheprovider"),
             *("--ignore-glob", "*/meta/*", "-q", "--no-header", "--tb=short"),
-            *("--subject", self.subject, "--progress-file", str(self._progress_path)),
+            *(f"--subject={subject}" for subject in self.subjects),
+            *("--progress-file", str(self._progress_path)),
             *self._options,
         ]
         threads = {"OMP_NUM_THREADS": "1"}  # tensors are small; processes are many
@@ -58,6 +62,12 @@ class SuiteRun:
                 stderr=subprocess.STDOUT,
                 env=os.environ | threads,
             )
+
+    @property
+    def title(self) -> str:
+        """The first subject, and how many more."""
+        more = len(self.subjects) - 1
+        return self.subjects[0] + (f" and {more} more" if more else "")
 
     @property
     def started(self) -> bool:
@@ -113,7 +123,7 @@ def run_all(runs: Sequence[SuiteRun], *, jobs: int) -> None:
         console=console,
         disable=not console.is_terminal,
     )
-    tasks = {run: progress.add_task(run.subject, failed=0, start=False) for run in runs}
+    tasks = {run: progress.add_task(run.title, failed=0, start=False) for run in runs}
     try:
         with progress:
             _watch(runs, jobs, progress, tasks, console)
@@ -154,5 +164,5 @@ def _next_to_start(runs: Sequence[SuiteRun], jobs: int) -> Iterable[SuiteRun]:
 
 
 def _one_line(runs: Sequence[SuiteRun]) -> str:
-    counts = ((run.subject, run.refresh()) for run in runs if run.started)
+    counts = ((run.title, run.refresh()) for run in runs if run.started)
     return "; ".join(f"{name} {c['done']}/{c['tests']} tests" for name, c in counts)

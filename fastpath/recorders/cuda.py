@@ -64,7 +64,7 @@ class CudaBuildGraph:
         """The address ranges of the graph pool, which other graphs may share."""
         return tuple(
             (segment["address"], segment["address"] + segment["total_size"])
-            for segment in torch.cuda.memory_snapshot()
+            for segment in _memory_snapshot()
             if tuple(segment["segment_pool_id"]) == tuple(self._pool)
         )
 
@@ -155,6 +155,12 @@ class CudaRecorder:
             # Ending an invalidated capture always reports the error that
             # invalidated it, which the caller is about to raise.
             torch.cuda.synchronize()
+
+
+def _memory_snapshot() -> list[dict[str, Any]]:
+    """The allocator's segments."""
+    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
+    return segments
 
 
 def _refuse_replay() -> None:

@@ -15,6 +15,7 @@ from graphparity.fastpath.metadata_graphs import (
     MetadataGraphs,
 )
 from graphparity.fastpath.recorders import EmulatedRecorder
+from graphparity.fastpath.recorders.protocol import NodeParameters
 
 T = TypeVar("T")
 LARGE, SMALL = GraphKey(4, 4, 4, 4), GraphKey(1, 1, 1, 1)
@@ -31,6 +32,14 @@ class FakeGraph:
     def replay(self) -> None:
         """Note a replay."""
         self._calls.append("replay")
+
+    def node_parameters(self) -> tuple[NodeParameters, ...]:
+        """None: nobody judges this graph."""
+        return ()
+
+    def pool_spans(self) -> tuple[tuple[int, int], ...]:
+        """None: it allocated nothing."""
+        return ()
 
     def release(self) -> None:
         """Note a release."""
