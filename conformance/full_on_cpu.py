@@ -14,8 +14,9 @@ copies are the build's device work, and every token hangs on them.
 What this does not show: streams, asynchronous scheduling, pinned memory, real
 captures, and vLLM's own builders for GPUs.
 
-As a program it runs one engine and prints what it did as JSON:
-``python -m graphparity.conformance.full_on_cpu '{"mode": "verify"}'``.
+As a program it runs an engine and prints what it did as JSON:
+``python -m graphparity.conformance.full_on_cpu '{"mode": "verify"}'``; several
+scenarios run one after the other.
 """
 
 # ruff: noqa: PLC0415, vLLM is imported once this process is prepared for it
@@ -23,8 +24,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +58,8 @@ MODEL = {
     "eos_token_id": 2,
     "torch_dtype": "float32",
 }
-MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS, CAPTURE_SIZES = 4, 32, [1, 2, 4]
+MAX_NUM_SEQS, MAX_NUM_BATCHED_TOKENS, BLOCK_SIZE = 4, 32, 32
+CAPTURE_SIZES = [1, 2, 4]
 
 
 @dataclass(frozen=True)
@@ -67,22 +71,25 @@ class Request:
 
 
 WAVES = (
-    # Three of equal length, then more than run at once, which join as others leave;
-    # the prompt of 33 tokens ends in a chunk of one token, which runs as a decode.
+    # Three of equal length.
     [
         Request([1, 5, 9, 13], 64),
         Request([1, 7, 7, 3, 2, 40, 41], 64),
-        Request([3] * 17, 64),
+        Request(list(range(30, 47)), 64),
     ],
+    # More than run at once: they join as others leave.
     [
         Request([1, 5, 9, 13], 9),
         Request([11, 12], 21),
-        Request([3] * 33, 12),
-        Request([8] * 5, 3),
+        Request(list(range(80, 113)), 12),
+        Request([8, 1, 8, 2, 8], 3),
         Request([90, 91, 92], 17),
-        Request([4] * 9, 8),
+        Request([4, 3, 2, 1], 8),
     ],
+    # The second step takes one token of each: the last of a prompt, as a decode.
+    [Request([5, 6], 20), Request(list(range(60, 91)), 12)],
 )
+"""Served one after the other; within a wave all requests are there at once."""
 
 
 @dataclass(frozen=True)
@@ -92,36 +99,53 @@ class Scenario:
     mode: str | None = None
     """The plug-in's; None runs without it."""
     level: str = "sampled"
+    is_full: bool = True
+    """False for vLLM's own CPU engine, without graphs and without anything of this
+    module; not after a scenario with it."""
     builder: str = "recordable"
-    """"recordable", "stale" for one whose recordings lack a copy, or "vllm" for
-    vLLM's own."""
+    """"recordable"; "stale" for one whose recordings lack a copy; "host_read" for one
+    that no graph can record."""
 
 
 def main(arguments: list[str]) -> None:
-    """Run the scenario given as JSON; its outcome is the last line printed."""
-    scenario = Scenario(**json.loads(arguments[0] if arguments else "{}"))
-    print(json.dumps(run(scenario)))
+    """Run the scenarios given as JSON objects; each outcome is a line of JSON."""
+    prepare_process()
+    draw_weights()
+    for argument in arguments or ["{}"]:
+        scenario = Scenario(**json.loads(argument))
+        if scenario.is_full:
+            emulate_full_graphs()
+        print(json.dumps(run(scenario)), flush=True)
 
 
 def run(scenario: Scenario) -> dict[str, Any]:
-    """Serve both waves on one engine: their tokens, or the error that stopped it, and
+    """Serve all waves on one engine: their tokens, or the error that stopped it, and
     the plug-in's report.
     """
-    prepare_process()
-    emulate_full_graphs(_BUILDERS[scenario.builder])
-    outcome: dict[str, Any] = {"run": REPORT_PREFIX, "scenario": asdict(scenario)}
-    with tempfile.TemporaryDirectory() as folder:
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    name = REPORT_PREFIX if scenario.is_full else "without graphs"
+    outcome: dict[str, Any] = {"run": name, "scenario": asdict(scenario)}
+    for noted in (RECORDERS, CAPTURES, LOADED):
+        noted.clear()
+    builder = scenario.builder if scenario.is_full else ""
+    with tempfile.TemporaryDirectory() as folder, _built_by(builder):
         Path(folder, "config.json").write_text(json.dumps(MODEL), "utf-8")
-        llm = _engine(folder, scenario)
-        llm.collective_rpc(_draw_weights)
+        llm = None
         try:
+            llm = _engine(folder, scenario)
             outcome["tokens"] = [_serve(llm, wave) for wave in WAVES]
         except Exception as error:  # noqa: BLE001, it is the outcome
             outcome["error"] = f"{type(error).__name__}: {error}"
         outcome["recorder_replays"] = sum(it.num_replays for it in RECORDERS)
-        outcome["captures"] = CAPTURES
-        if scenario.mode is not None:
-            (outcome["report"],) = llm.collective_rpc("graphparity_report")
+        outcome["captures"] = list(CAPTURES)
+        outcome["models_loaded"] = len(LOADED)
+        if llm is not None:
+            if scenario.mode is not None:
+                (outcome["report"],) = llm.collective_rpc("graphparity_report")
+            llm.llm_engine.engine_core.shutdown()
+    del llm
+    cleanup_dist_env_and_memory()
     return outcome
 
 
@@ -149,13 +173,13 @@ def prepare_process() -> None:
     speed_up_interpreter()
 
 
-def emulate_full_graphs(builder: Callable[[], type[Any]] | None) -> None:
-    """Give the CPU platform of this process FULL decode graphs."""
+@cache
+def emulate_full_graphs() -> None:
+    """Give the CPU platform of this process FULL decode graphs; idempotent."""
     _keep_mode_and_sizes()
     _capture_forwards()
     _work_as_the_gpu_worker()
-    if builder is not None:
-        _use_builder(builder())
+    _schedule_in_the_forward()
 
 
 class MeteredRecorder:
@@ -216,6 +240,8 @@ SERVING = [0]
 """1 while requests are served: replays of the prover are not counted."""
 CAPTURES: list[dict[str, Any]] = []
 """Of every capture of the worker: whether it profiled, and what was alive after."""
+LOADED: list[str] = []
+"""The models whose weights were loaded."""
 
 
 class CapturedForward:
@@ -375,19 +401,49 @@ def stale_cpu_builder() -> type[Any]:
     return StaleCpuBuilder
 
 
-_BUILDERS: dict[str, Callable[[], type[Any]] | None] = {
+def host_read_cpu_builder() -> type[Any]:
+    """A builder that waits for device values on the host."""
+
+    class HostReadCpuBuilder(recordable_cpu_builder()):  # type: ignore[misc]
+        """Copies as many columns of the block table as are in use."""
+
+        def copy_block_table(self, own: Any, table: Any) -> None:
+            """Copy the columns that hold a block of some request."""
+            width = int(self.seq_lens.max().item()) // self.block_size + 1
+            own[:, :width].copy_(table[:, :width])
+
+    return HostReadCpuBuilder
+
+
+_BUILDERS: dict[str, Callable[[], type[Any]]] = {
     "recordable": recordable_cpu_builder,
     "stale": stale_cpu_builder,
-    "vllm": None,
+    "host_read": host_read_cpu_builder,
 }
 
 
-def _use_builder(builder_cls: type[Any]) -> None:
-    """Let the CPU backend build with ``builder_cls``, and schedule in its forward."""
+@contextmanager
+def _built_by(builder: str) -> Iterator[None]:
+    """Let vLLM's CPU backend build by another builder; "" leaves it its own."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    if not builder:
+        yield
+        return
+    vllm_s = CPUAttentionBackend.get_builder_cls
+    builder_cls = _BUILDERS[builder]()
+    CPUAttentionBackend.get_builder_cls = staticmethod(lambda: builder_cls)
+    try:
+        yield
+    finally:
+        CPUAttentionBackend.get_builder_cls = staticmethod(vllm_s)
+
+
+def _schedule_in_the_forward() -> None:
+    """Let CPU attention compute a schedule that its metadata lacks."""
     from vllm.v1.attention.backends import cpu_attn
 
-    backend, impl = cpu_attn.CPUAttentionBackend, cpu_attn.CPUAttentionBackendImpl
-    backend.get_builder_cls = staticmethod(lambda: builder_cls)
+    impl = cpu_attn.CPUAttentionBackendImpl
     forward = impl.forward
 
     def scheduling(
@@ -439,9 +495,11 @@ def _engine(model: str, scenario: Scenario) -> Any:
         max_model_len=128,
         max_num_seqs=MAX_NUM_SEQS,
         max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+        block_size=BLOCK_SIZE,
         kv_cache_memory_bytes=64 << 20,
         enable_prefix_caching=False,
-        compilation_config={"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"},
+        enforce_eager=not scenario.is_full,
+        compilation_config={"mode": 0},
         seed=0,
         **extra,
     )
@@ -465,17 +523,27 @@ def _serve(llm: Any, wave: list[Request]) -> list[list[int]]:
     return [list(output.outputs[0].token_ids) for output in outputs]
 
 
-def _draw_weights(worker: Any) -> None:
-    """Random weights large enough that tokens depend on all of the context."""
-    rng = np.random.RandomState(0)
-    for _, weight in sorted(worker.model_runner.model.named_parameters()):
-        shape = tuple(weight.shape)
-        drawn = (
-            rng.normal(0, 0.35, size=shape)
-            if weight.dim() > 1
-            else rng.normal(1, 0.1, size=shape)
-        )
-        weight.data.copy_(torch.from_numpy(drawn.astype("float32")))
+@cache
+def draw_weights() -> None:
+    """Let the dummy loader draw weights under which tokens depend on all of the
+    context: attention outweighs the embedding of the last token. They are drawn when
+    loaded, for vLLM packs weights for the CPU right afterwards.
+    """
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
+
+    def load_weights(self: Any, model: Any, model_config: Any) -> None:
+        LOADED.append(model_config.model)
+        rng = np.random.RandomState(0)
+        for name, weight in sorted(model.named_parameters()):
+            scale = next((it for part, it in _SCALES.items() if part in name), 0.35)
+            is_matrix = weight.dim() > 1
+            drawn = rng.normal(0, scale, tuple(weight.shape)) if is_matrix else 1.0
+            weight.data.copy_(torch.as_tensor(drawn, dtype=torch.float32))
+
+    DummyModelLoader.load_weights = load_weights
+
+
+_SCALES = {"embed_tokens": 0.02, "qkv_proj": 0.25, "o_proj": 1.0, "down_proj": 0.02}
 
 
 if __name__ == "__main__":

@@ -37,6 +37,10 @@ class BuilderCase:
     """Members of the builder that its builds read and never write -> what they are."""
 
 
+CPU_ONLY = {"cpu_attention": "its schedule is an operator of vLLM's CPU build"}
+"""Cases that a GPU machine cannot make -> why."""
+
+
 def make_build(name: str, device: torch.device = CPU) -> GroupBuild:
     """The build of the case `name` in a fresh deployment on `device`.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.progress import track
 
-from graphparity.conformance.builders.cases import CASES
+from graphparity.conformance.builders.cases import CASES, CPU_ONLY
 from graphparity.conformance.builders.judging import judge_case
 from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
@@ -35,7 +35,11 @@ compiled schedules; "cuda" is a real CUDA graph on the GPU named.
 
 def judge_flavour(flavour: Flavour, recorder: str, level: Level) -> dict[str, Any]:
     """The verdict on every case of a flavour, as plain data."""
-    names = [name for name, case in CASES.items() if case.flavour is flavour]
+    names = [
+        name
+        for name, case in CASES.items()
+        if case.flavour is flavour and not (recorder == "cuda" and name in CPU_ONLY)
+    ]
     rows = []
     for name in track(names, description=f"{flavour.name} builders"):
         try:

@@ -1,11 +1,16 @@
 """One replay against the eager build of the same step, from the same memory."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
 from graphparity.fastpath.group_build import GroupBuild
+from graphparity.fastpath.proving.fresh_memory import (
+    FILLS,
+    define_as,
+    fill_fresh_memory,
+)
 from graphparity.fastpath.proving.group_memory import (
     MemoryImage,
     image_of,
@@ -44,12 +49,43 @@ def replay_step(build: GroupBuild, recorded: Capture, staged: Capture) -> Replay
     if recorded.graph.num_nodes:
         recorded.graph.replay()
     replayed = _result(memory, recorded.metadata)
-    restore(memory, before)
-    eager = _result(memory, staged.staged_build())
-    restore(memory, before)
-    as_recorded = _result(memory, recorded.staged_build())
+    eager = _eager(memory, before, staged.staged_build, replayed)
+    as_recorded = _eager(memory, before, recorded.staged_build, replayed)
     restore(memory, before)
     return ReplayedStep(before, replayed, eager, as_recorded)
+
+
+def _eager(
+    memory: Mapping[str, torch.Tensor],
+    before: MemoryImage,
+    staged_build: Callable[[], object],
+    replayed: BuildResult,
+) -> BuildResult:
+    """What an eager build leaves; elements that it leaves undefined are as replayed."""
+    devices = {tensor.device for tensor in memory.values() if tensor.is_cuda}
+    results = []
+    for byte in FILLS if devices else FILLS[:1]:
+        for device in devices:
+            fill_fresh_memory(device, byte)
+        restore(memory, before)
+        results.append(_result(memory, staged_build()))
+    return _defined(replayed, results[0], results[-1])
+
+
+def _defined(
+    replayed: BuildResult, first: BuildResult, second: BuildResult
+) -> BuildResult:
+    defined = {
+        path: define_as(replayed.memory[path], image, second.memory[path])
+        for path, image in first.memory.items()
+    }
+    found = dict(first.leaves)
+    for path, leaf in first.leaves.items():
+        values = [it.leaves.get(path, Leaf(None)).value for it in (replayed, second)]
+        if all(isinstance(value, torch.Tensor) for value in [leaf.value, *values]):
+            value = define_as(values[0], leaf.value, values[1])
+            found[path] = replace(leaf, value=value)
+    return BuildResult(defined, found)
 
 
 def _result(memory: Mapping[str, torch.Tensor], metadata: object) -> BuildResult:

@@ -41,7 +41,7 @@ _READS: dict[Function, str] = {
 }
 
 
-class OperationMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's
+class OperationMode(TorchDispatchMode):
     """Hands every ATen operation of the capturing thread to the session."""
 
     def __init__(self, session: CaptureSession) -> None:

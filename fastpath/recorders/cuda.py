@@ -144,6 +144,7 @@ class CudaRecorder:
         try:
             graph.capture_end()
         except RuntimeError as error:
+            self._end_pool_recording()
             raise _refusal(error) from error
         return built
 
@@ -152,9 +153,18 @@ class CudaRecorder:
         try:
             graph.capture_end()
         except RuntimeError:
-            # Ending an invalidated capture always reports the error that
-            # invalidated it, which the caller is about to raise.
-            torch.cuda.synchronize()
+            # Ending an invalidated capture reports the error that invalidated it,
+            # which the caller is about to raise.
+            self._end_pool_recording()
+
+    def _end_pool_recording(self) -> None:
+        """Tell PyTorch's allocator that the pool records no longer.
+
+        A capture whose end failed leaves it believing so (2.11), and then nothing
+        else could be captured into the pool; no public call ends that.
+        """
+        torch.cuda.synchronize()
+        torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
 
 
 def _memory_snapshot() -> list[dict[str, Any]]:

@@ -20,6 +20,12 @@ WORD = 8
 """Bytes of an address."""
 
 
+SCALAR_SIZES = (2, 4, 8)
+"""Bytes of an argument that is one number or address; a functor without members has
+one byte, which nobody sets.
+"""
+
+
 @dataclass(frozen=True)
 class CudaNode:
     """One recorded device operation.
@@ -43,26 +49,29 @@ class CudaNode:
         """Return what the node was given, addresses in ``pool`` told apart.
 
         A kernel argument is read word by word: structures that a kernel takes by
-        value hold pointers too. A copy names its source and destination.
+        value hold pointers too. Of a structure only pointers are told, since its
+        padding holds whatever the host's stack held.
         """
         values: list[tuple[str, Hashable]] = [("grid", self.grid)]
         pointers = []
-        for name, word in self._words():
-            address = int.from_bytes(word, "little")
+        for name, word, is_structure in self._words():
+            value = int.from_bytes(word, "little")
             if name in {"source", "destination"} or (
-                len(word) == WORD and _is_inside(address, pool)
+                len(word) == WORD and _is_inside(value, pool)
             ):
-                pointers.append((name, address))
-            else:
-                values.append((name, address if name == "nbytes" else word))
+                pointers.append((name, value))
+            elif not is_structure:
+                values.append((name, value))
         return NodeParameters(self.name, self.kind, "", tuple(values), tuple(pointers))
 
-    def _words(self) -> Iterator[tuple[str, bytes]]:
-        """(name, bytes) of every word of every argument."""
+    def _words(self) -> Iterator[tuple[str, bytes, bool]]:
+        """(name, bytes, whether of a structure) of every word of every argument."""
         for name, argument in self.arguments:
+            is_structure = len(argument) not in SCALAR_SIZES
             for begin in range(0, len(argument), WORD):
                 suffix = f"+{begin}" if begin else ""
-                yield f"{name}{suffix}", argument[begin : begin + WORD]
+                word = argument[begin : begin + WORD]
+                yield f"{name}{suffix}", word, is_structure
 
     def describe(self) -> str:
         """Return the node as one line of a listing."""

@@ -25,10 +25,13 @@ class CounterLog:
         self._line, self._interval_s = line, interval_s
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._first = ""
 
     def start(self) -> None:
         """Begin, unless it has begun already or the interval is 0."""
-        if self._thread is None and self._interval_s > 0:
+        owner = self._owner()
+        if self._thread is None and self._interval_s > 0 and owner is not None:
+            self._first = self._line(owner)
             self._thread = threading.Thread(
                 target=self._run, name="graphparity-log", daemon=True
             )
@@ -38,7 +41,7 @@ class CounterLog:
         self._stop.set()
 
     def _run(self) -> None:
-        last = ""
+        last = self._first
         while not self._stop.wait(self._interval_s):
             owner = self._owner()
             if owner is None:

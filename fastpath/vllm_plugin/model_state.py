@@ -46,7 +46,7 @@ class Plugged:
         self.memory_bytes = 0
         self.counter_log: CounterLog | None = None
         self._runner: Any = None
-        self._is_profile = False
+        self._is_profile = self._has_captured = False
 
     @contextmanager
     def capture_of(self, runner: Any, *, is_profile: bool) -> Iterator[None]:
@@ -56,10 +56,16 @@ class Plugged:
         released there, before the real KV cache is allocated, and so is the recorder,
         which holds on to the throw-away pool.
         """
-        self._runner, self._is_profile = runner, is_profile
+        self._runner, self._is_profile, self._has_captured = runner, is_profile, False
         self.recorder.begin(runner, global_graph_pool())
         try:
             yield
+            if not self._has_captured:
+                logger.warning(
+                    "graphparity records nothing of %s: vLLM captures no graph of its "
+                    "decode steps; its log says why.",
+                    self.name,
+                )
         finally:
             self._runner = None
             if is_profile:
@@ -74,6 +80,7 @@ class Plugged:
 
     def runner_keys(self) -> tuple[GraphKey, ...]:
         """The keys that the capturing runner will ask for."""
+        self._has_captured = True
         self.keys = runner_keys(self._runner)
         return self.keys
 
@@ -128,6 +135,7 @@ class PluggedModelState:
     ) -> None:
         """Record, measure it, and show the start-up table."""
         plugged, base = self.plugged, super()
+        vars(self).pop("_eager_reason", None)
         free_before, begin = plugged.free_memory(), time.perf_counter()
         capture: Any = base
         capture.capture_inner_cudagraphs(
@@ -135,6 +143,8 @@ class PluggedModelState:
         )
         plugged.capture_s = time.perf_counter() - begin
         plugged.memory_bytes = max(free_before - plugged.free_memory(), 0)
+        if plugged.groups and not any(it.is_recorded for it in plugged.groups):
+            vars(self)["_eager_reason"] = self._refused
         if plugged.is_profile:
             return
         self._forget_captures()
@@ -144,6 +154,12 @@ class PluggedModelState:
                 self, _counter_line, plugged.config.log_interval_s
             )
         plugged.counter_log.start()
+
+    def _refused(self, *step: Any) -> EagerReason:
+        """Why a step is eager once every group was refused: no recording is missing."""
+        reason: Any = super()
+        known: EagerReason | None = reason._eager_reason(*step)
+        return known or EagerReason.CAPTURE_REFUSED
 
     def _forget_captures(self) -> None:
         """Steps counted so far are the engine's own: warm-ups and captures."""

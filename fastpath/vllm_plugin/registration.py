@@ -28,25 +28,25 @@ from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 logger = logging.getLogger(__name__)
 
 _WRAPPED = "_graphparity_wraps"
+_RECORDERS: list[RecorderFactory] = [cuda_recorder]
+"""The last one records."""
 _LEFT_ALONE: "weakref.WeakKeyDictionary[Any, Report]" = weakref.WeakKeyDictionary()
 """Model -> why its state is vLLM's own."""
 
 
-def install(make_recorder: RecorderFactory = cuda_recorder) -> None:
-    """Wrap both functions; a second call changes nothing.
+def install(make_recorder: RecorderFactory | None = None) -> None:
+    """Wrap both functions; a second call wraps nothing again.
 
     Args:
-        make_recorder: what records; another than CUDA's is for tests.
+        make_recorder: what records from now on, for tests; CUDA's if nothing was said.
     """
     from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
     from vllm.v1.worker.gpu import model_states  # noqa: PLC0415
 
+    if make_recorder is not None:
+        _RECORDERS.append(make_recorder)
     _wrap(EngineArgs, "create_engine_config", _checking_configuration)
-    _wrap(
-        model_states,
-        "resolve_model_state_cls",
-        functools.partial(_plugging_in, make_recorder),
-    )
+    _wrap(model_states, "resolve_model_state_cls", _plugging_in)
 
 
 def report_of_model(runner: Any) -> Report:
@@ -76,7 +76,7 @@ def _checking_configuration(create_engine_config: Any) -> Any:
     return checked
 
 
-def _plugging_in(make_recorder: RecorderFactory, resolve: Any) -> Any:
+def _plugging_in(resolve: Any) -> Any:
     def resolve_model_state_cls(vllm_config: Any, model: Any) -> type[Any]:
         state_cls: type[Any] = resolve(vllm_config, model)
         config = plugin_config(vllm_config.additional_config)
@@ -90,6 +90,7 @@ def _plugging_in(make_recorder: RecorderFactory, resolve: Any) -> Any:
             _LEFT_ALONE[model] = _left_alone(state_cls, config.mode, answer.why_not)
             return state_cls
         needs = [need.words for need in unmet_needs(vllm_config)]
+        make_recorder = _RECORDERS[-1]
         if make_recorder is cuda_recorder and (why_not := why_no_cuda_recorder()):
             needs.append(f"a GPU to record on ({why_not})")
         if needs:

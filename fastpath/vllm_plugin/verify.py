@@ -1,10 +1,11 @@
 """Mode ``verify``: every replayed step is built eagerly as well, and compared.
 
-In the order that lets nothing hide: image of the memory, poison what the builders
-write, replay, image, put back, build eagerly, image, compare. The step then goes on
-with the eager build, which ran last. A host bound may exceed the eager build's, and
-what follows it on the device may differ, if it is what an eager build with the
-recording's bounds gives. Anything else that differs is an error with every path.
+In the order that lets nothing hide: poison what the builders write, image of the
+memory, replay, image, put back, build eagerly, image, compare. The step then goes on
+with an eager build over the memory as it was before the poison. A host bound may
+exceed the eager build's, and what follows it on the device may differ, if it is what
+an eager build with the recording's bounds gives. Anything else that differs is an
+error with every path.
 """
 
 from collections.abc import Iterator, Mapping
@@ -96,24 +97,20 @@ class VerifyingModelState:
         memory |= builder_memory(attn_groups, input_batch.seq_lens.device)
         before = image_of(memory)
         _poison(memory, self.plugged.written_paths)
+        poisoned = image_of(memory)
         replayed = _built(
             memory, base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
         )
-        restore(memory, before)
+        bounds = self._frozen_bounds(key)
+        frozen_batch = replace(input_batch, seq_lens_cpu_upper_bound=bounds)
+        restore(memory, poisoned)
         as_recorded = _built(
-            memory,
-            base._build_eagerly(
-                replace(input_batch, seq_lens_cpu_upper_bound=self._frozen_bounds(key)),
-                *step,
-                kv_cache_config,
-                **rest,
-            ),
+            memory, base._build_eagerly(frozen_batch, *step, kv_cache_config, **rest)
         )
-        restore(memory, before)
-        attn_metadata: AttnMetadata = base._build_eagerly(
-            input_batch, *step, kv_cache_config, **rest
+        restore(memory, poisoned)
+        eager = _built(
+            memory, base._build_eagerly(input_batch, *step, kv_cache_config, **rest)
         )
-        eager = _built(memory, attn_metadata)
         problems = [
             *self._step_problems(input_batch, key, memory),
             *differences(replayed, eager, as_recorded, memory),
@@ -121,7 +118,11 @@ class VerifyingModelState:
         if problems:
             raise VerifyError(_message(key, problems))
         self.num_verified += 1
-        return attn_metadata
+        restore(memory, before)
+        built: AttnMetadata = base._build_eagerly(
+            input_batch, *step, kv_cache_config, **rest
+        )
+        return built
 
     def _frozen_bounds(self, key: GraphKey) -> torch.Tensor:
         """The host bounds that the recording of ``key`` was made with."""
