@@ -27,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -187,19 +187,17 @@ class MeteredRecorder:
 
     Args:
         runner: whose device memory it records over.
-        pool: the graph pool, which the emulation does not share.
     """
 
     name = "emulated"
 
-    def __init__(self, runner: Any, pool: Any) -> None:
+    def __init__(self, runner: Any) -> None:
         from graphparity.conformance.vllm_on_cpu.memory import (
             device_memory,
             rotating_memory,
         )
         from graphparity.fastpath.recorders import EmulatedRecorder
 
-        del pool
         state = runner.model_state
         self._recorder = EmulatedRecorder(
             torch.device("cpu:0"),
@@ -282,9 +280,7 @@ def _capture_forwards() -> None:
             create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
             forward = create_forward_fn(desc, warmup=False)
             forward(CUDAGraphMode.NONE)
-            self.graphs[desc] = CapturedForward(
-                lambda forward=forward: forward(CUDAGraphMode.NONE)
-            )
+            self.graphs[desc] = CapturedForward(partial(forward, CUDAGraphMode.NONE))
             if self._capture_mem_samples is not None:
                 self._capture_mem_samples.append(0)
         self._graphs_captured = True

@@ -49,7 +49,7 @@ class SuiteRun:
         command = [
             *(sys.executable, "-m", "pytest", "--pyargs", "graphparity.conformance"),
             *("-p", "graphparity.conformance.pytest_plugin", "-p", "no:cacheprovider"),
-            *("--ignore-glob", "*/meta/*", "-q", "--no-header", "--tb=short"),
+            *("--ignore-glob", "/*/meta/*", "-q", "--no-header", "--tb=short"),
             *(f"--subject={subject}" for subject in self.subjects),
             *("--progress-file", str(self._progress_path)),
             *self._options,

@@ -147,7 +147,7 @@ def test_verify_stops_serving_at_a_stale_buffer(outcomes: dict[str, Outcome]) ->
 def test_a_builder_that_the_prover_refuses_is_left_eager(
     name: str, reason: str, outcomes: dict[str, Outcome]
 ) -> None:
-    """No step is replayed, none counts as missing a recording, and the reason is told."""
+    """No step is replayed, none is missing a recording, and the reason is told."""
     outcome = outcomes[name]
     report = outcome["report"]
     assert outcome["recorder_replays"] == report["num_recorded"] == 0

@@ -1,8 +1,8 @@
 """What a build leaves undefined: elements that hold whatever fresh memory held.
 
 Some kernels allocate more than they write (FlashAttention 3's schedule rounds the
-batch up to four requests). Such elements differ between two eager builds of one step
-when fresh memory does, so they are found by building twice over different leftovers.
+batch up to four requests). Such elements are found by building eagerly twice, over
+fresh memory filled with one byte and then with another.
 """
 
 import torch
@@ -30,11 +30,21 @@ def define_as(
 ) -> torch.Tensor:
     """``first``, but with ``actual``'s value in every element that is undefined.
 
+    An element is undefined if it holds the very bytes that fresh memory held, both
+    times; one that differs in any other way is a difference.
+
     Args:
         actual: what is compared with an eager build, for example a replay's result.
-        first: the eager build's result.
-        second: the same over other leftovers in fresh memory.
+        first: the eager build's result over ``FILLS[0]`` in fresh memory.
+        second: the same over ``FILLS[1]``.
     """
     if not first.shape == second.shape == actual.shape or torch.equal(first, second):
         return first
-    return torch.where(first == second, first, actual)
+    undefined = _holds(first, FILLS[0]) & _holds(second, FILLS[1])
+    return torch.where(undefined, actual, first)
+
+
+def _holds(tensor: torch.Tensor, byte: int) -> torch.Tensor:
+    """Whether each element is made of ``byte`` alone."""
+    elements = tensor.contiguous().view(-1, 1).view(torch.uint8)
+    return (elements == byte).all(dim=1).view(tensor.shape)

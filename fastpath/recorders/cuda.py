@@ -80,10 +80,11 @@ class CudaBuildGraph:
 
 
 class CudaRecorder:
-    """Captures builds into ``torch.cuda.CUDAGraph``.
+    """Captures builds into ``torch.cuda.CUDAGraph``, in graph pools of its own.
 
-    Args:
-        pool: the graph pool that captures allocate from; None makes one.
+    The pool of the forward graphs is never captured into: PyTorch (2.11) refuses a
+    pool for good once a capture in it was invalidated, which a build that reads a
+    device value does.
 
     Raises:
         RuntimeError: there is no CUDA GPU, or cuda-bindings is not installed.
@@ -91,13 +92,10 @@ class CudaRecorder:
 
     name = "cuda"
 
-    def __init__(self, pool: GraphPoolId | None = None) -> None:
+    def __init__(self) -> None:
         require_cuda()
-        self._pool = pool or torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream()
-        # PyTorch drops a pool with its last graph and refuses to capture into it
-        # again, so one graph stays: recording anew after a release must work.
-        self._pool_anchor = self._anchor()
+        self._take_new_pool()
 
     def warm_up(self, build: Callable[[], object]) -> None:
         """Run ``build`` once on the capture stream."""
@@ -124,6 +122,15 @@ class CudaRecorder:
         graph.instantiate()
         return CudaBuildGraph(graph, self._pool), built
 
+    def _take_new_pool(self) -> None:
+        """Capture into a new pool from now on.
+
+        PyTorch drops a pool with its last graph and refuses to capture into it again,
+        so one graph stays: recording anew after a release must work.
+        """
+        self._pool: GraphPoolId = torch.cuda.graph_pool_handle()
+        self._pool_anchor = self._anchor()
+
     def _anchor(self) -> torch.cuda.CUDAGraph:
         """A graph of one small kernel in the recorder's pool."""
         buffer = torch.zeros(1, device="cuda")
@@ -144,7 +151,7 @@ class CudaRecorder:
         try:
             graph.capture_end()
         except RuntimeError as error:
-            self._end_pool_recording()
+            self._leave_pool()
             raise _refusal(error) from error
         return built
 
@@ -155,16 +162,17 @@ class CudaRecorder:
         except RuntimeError:
             # Ending an invalidated capture reports the error that invalidated it,
             # which the caller is about to raise.
-            self._end_pool_recording()
+            self._leave_pool()
 
-    def _end_pool_recording(self) -> None:
-        """Tell PyTorch's allocator that the pool records no longer.
+    def _leave_pool(self) -> None:
+        """Give up a pool in which a capture was invalidated.
 
-        A capture whose end failed leaves it believing so (2.11), and then nothing
-        else could be captured into the pool; no public call ends that.
+        PyTorch's allocator (2.11) still asks the dead capture about every allocation;
+        no public call ends that.
         """
         torch.cuda.synchronize()
         torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), self._pool)
+        self._take_new_pool()
 
 
 def _memory_snapshot() -> list[dict[str, Any]]:

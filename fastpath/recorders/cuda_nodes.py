@@ -49,8 +49,8 @@ class CudaNode:
         """Return what the node was given, addresses in ``pool`` told apart.
 
         A kernel argument is read word by word: structures that a kernel takes by
-        value hold pointers too. Of a structure only pointers are told, since its
-        padding holds whatever the host's stack held.
+        value hold pointers too. Of structures and of C++ kernels only pointers are
+        told, since padding holds whatever the host's stack held.
         """
         values: list[tuple[str, Hashable]] = [("grid", self.grid)]
         pointers = []
@@ -60,9 +60,14 @@ class CudaNode:
                 len(word) == WORD and _is_inside(value, pool)
             ):
                 pointers.append((name, value))
-            elif not is_structure:
+            elif not is_structure and not self._is_cpp:
                 values.append((name, value))
         return NodeParameters(self.name, self.kind, "", tuple(values), tuple(pointers))
+
+    @property
+    def _is_cpp(self) -> bool:
+        """Whether arguments are C++ objects, whose padding nobody sets."""
+        return self.name.startswith("_Z")
 
     def _words(self) -> Iterator[tuple[str, bytes, bool]]:
         """(name, bytes, whether of a structure) of every word of every argument."""

@@ -10,7 +10,7 @@ choice of a model state pass through here; everything else follows from the answ
     model_state        the subclass that is put in the chosen state's place
     runner_link        what only the runner knows, lent while it captures
     group_judge        the prover, over the runner's own buffers
-    recorder           records into the pool that the FULL graphs use
+    recorder           records in a pool of its own, anew for every capture
     verify             every replayed step against the eager build
     report             what the operator sees, as plain data and as text
     worker_extension   the same, through ``collective_rpc``

@@ -33,7 +33,7 @@ def judge_groups(
 
     def recorder_of(build: GroupBuild) -> Recorder:
         del build
-        return make_recorder(runner, None)
+        return make_recorder(runner)
 
     judged = {}
     with _buffers_kept(runner):
@@ -48,6 +48,8 @@ def judge_groups(
             build.find_outputs(_batches(keys, **limits))
             verdict = judge(build, keys, recorder_of, level=level, **limits)
             judged[index] = build, verdict
+    # What the prover's graphs held is no memory of the recordings.
+    torch.accelerator.empty_cache()
     return judged
 
 

@@ -23,7 +23,7 @@ from graphparity.fastpath.vllm_plugin.report import (
     counter_line,
     start_up_table,
 )
-from graphparity.fastpath.vllm_plugin.runner_link import global_graph_pool, runner_keys
+from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 
 logger = logging.getLogger(__name__)
@@ -54,10 +54,10 @@ class Plugged:
 
         What memory profiling recorded was measured when its capture returns; it is
         released there, before the real KV cache is allocated, and so is the recorder,
-        which holds on to the throw-away pool.
+        with its graph pool.
         """
         self._runner, self._is_profile, self._has_captured = runner, is_profile, False
-        self.recorder.begin(runner, global_graph_pool())
+        self.recorder.begin(runner)
         try:
             yield
             if not self._has_captured:

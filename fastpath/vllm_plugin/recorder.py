@@ -1,7 +1,7 @@
 """The recorder of a plugged-in state: made anew for every capture of the runner.
 
-vLLM profiles graph memory in a throw-away pool before it captures into the one that
-the FULL graphs share, so the pool is asked for each time, and given up in between.
+vLLM profiles graph memory before it captures for good; what was recorded then is
+given up with its recorder, whose memory the profile has counted.
 """
 
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from graphparity.fastpath.recorders.protocol import RecordedGraph, Recorder
 
 T = TypeVar("T")
 
-RecorderFactory = Callable[[Any, Any], Recorder]
-"""Makes a recorder for a runner, and a graph pool or None for a new one."""
+RecorderFactory = Callable[[Any], Recorder]
+"""Makes a recorder for a runner."""
 
 
-def cuda_recorder(runner: Any, pool: Any) -> Recorder:
+def cuda_recorder(runner: Any) -> Recorder:
     """The recorder of an engine on a GPU."""
     del runner
-    return CudaRecorder(pool)
+    return CudaRecorder()
 
 
 def why_no_cuda_recorder() -> str:
@@ -47,12 +47,12 @@ class CaptureRecorder:
         """The recorder's name; "" before the first capture."""
         return "" if self._recorder is None else self._recorder.name
 
-    def begin(self, runner: Any, pool: Any) -> None:
-        """The runner captures into ``pool`` from now on."""
-        self._recorder = self.make_recorder(runner, pool)
+    def begin(self, runner: Any) -> None:
+        """The runner captures from now on."""
+        self._recorder = self.make_recorder(runner)
 
     def drop(self) -> None:
-        """Give up the recorder, and with it its hold on the pool."""
+        """Give up the recorder, and with it its hold on its pool."""
         self._recorder = None
 
     def warm_up(self, build: Callable[[], object]) -> None:

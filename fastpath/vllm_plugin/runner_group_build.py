@@ -5,7 +5,7 @@ masked, so what is judged is what will be recorded. It overwrites the runner's i
 buffers and block tables: only inside the runner's capture.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -76,9 +76,11 @@ class RunnerGroupBuild:
         return {}
 
     def find_outputs(self, batches: Iterable[StepRows]) -> None:
-        """Note which builder tensors the eager builds of ``batches`` change: only
-        those are outputs, and may be poisoned. A constant that a build indexes with
-        is none.
+        """Note which builder tensors eager builds write: only those are outputs, and
+        may be poisoned. A constant that a build indexes with is none.
+
+        A tensor is written if its contents differ between ``batches``, or if a build
+        overwrites a perturbation of it.
         """
         written: set[str] = set()
         before: MemoryImage = {}
@@ -90,7 +92,23 @@ class RunnerGroupBuild:
             common = {path: image for path, image in before.items() if path in after}
             written |= {*changed_paths(common, after)}
             before = after
+            if rows.num_reqs > 1 or not written:
+                written |= {*self._overwritten(rows, self._owned.keys() - written)}
         self._written = frozenset(written)
+
+    def _overwritten(self, rows: StepRows, paths: Iterable[str]) -> Iterator[str]:
+        """Of ``paths``, the integer tensors whose perturbation a build overwrites."""
+        for path in sorted(paths):
+            tensor = self._owned[path]
+            if tensor.is_floating_point() or tensor.is_complex():
+                continue
+            before, build = tensor.clone(), self.stage(rows)
+            perturbed = _perturbed(before)
+            tensor.copy_(perturbed)
+            build()
+            if not torch.equal(tensor, perturbed):
+                yield path
+            tensor.copy_(before)
 
     def stage(self, rows: StepRows) -> Callable[[], object]:
         """Write a step's inputs; returns the group's build, a metadata object a
@@ -120,6 +138,16 @@ class RunnerGroupBuild:
             max_model_len=self._state.max_model_len,
             num_blocks=self._runner.kv_cache_config.num_blocks,
         )
+
+
+def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
+    """Other contents, of values that the tensor held, or 0 and 1 where it held one
+    value only: no index among them leads far.
+    """
+    rolled = tensor.flatten().roll(1).view_as(tensor)
+    if not torch.equal(rolled, tensor):
+        return rolled
+    return (tensor == 0).to(tensor.dtype)
 
 
 def distinct(attn_metadata: AttnMetadata) -> AttnMetadata:

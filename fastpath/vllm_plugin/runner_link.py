@@ -8,10 +8,13 @@ state is first plugged in. Without a plugged-in state it does what it did.
 """
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
-from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+from graphparity.fastpath.graph_key import (
+    BatchExecutionDescriptor,
+    GraphKey,
+    keys_to_record,
+)
 
 _LINKED = "_graphparity_links_runner"
 
@@ -46,36 +49,35 @@ def runner_keys(runner: Any) -> tuple[GraphKey, ...]:
     from vllm.config.compilation import CUDAGraphMode  # noqa: PLC0415
 
     graphs = runner.cudagraph_manager
-    keys: dict[GraphKey, None] = {}
-    for num_active_loras in _lora_cases(graphs):
-
-        def dispatch(
-            num_reqs: int,
-            num_tokens: int,
-            uniform_token_count: int | None,
-            _: int,
-            num_active_loras: int = num_active_loras,
-        ) -> Any:
-            return graphs.dispatch(
-                num_reqs, num_tokens, uniform_token_count, num_active_loras
+    keys: set[GraphKey] = set()
+    for num_active_loras in getattr(graphs, "lora_capture_cases", None) or (0,):
+        keys |= set(
+            keys_to_record(
+                DispatchWithLoras(graphs, num_active_loras),
+                max_num_reqs=runner.max_num_reqs,
+                query_lens=range(1, runner.decode_query_len + 1),
+                full_mode=CUDAGraphMode.FULL,
             )
-
-        found = keys_to_record(
-            dispatch,
-            max_num_reqs=runner.max_num_reqs,
-            query_lens=range(1, runner.decode_query_len + 1),
-            full_mode=CUDAGraphMode.FULL,
         )
-        keys.update(dict.fromkeys(found))
     return tuple(sorted(keys, key=lambda key: key[::-1], reverse=True))
 
 
-def _lora_cases(graphs: Any) -> Sequence[int]:
-    return tuple(getattr(graphs, "lora_capture_cases", None) or (0,))
+class DispatchWithLoras:
+    """A runner's dispatch of steps that use a given number of LoRA adapters."""
 
+    def __init__(self, graphs: Any, num_active_loras: int) -> None:
+        self._graphs, self._num_active_loras = graphs, num_active_loras
 
-def global_graph_pool() -> Any:
-    """The pool that vLLM's FULL graphs use now: a throw-away one while profiling."""
-    from vllm.platforms import current_platform  # noqa: PLC0415
-
-    return current_platform.get_global_graph_pool()
+    def __call__(
+        self,
+        num_reqs: int,
+        num_tokens: int,
+        uniform_token_count: int | None,
+        num_active_loras: int,
+    ) -> BatchExecutionDescriptor:
+        """Choose the graph of a step; the number asked with is replaced."""
+        del num_active_loras
+        answer: BatchExecutionDescriptor = self._graphs.dispatch(
+            num_reqs, num_tokens, uniform_token_count, self._num_active_loras
+        )
+        return answer

@@ -196,15 +196,15 @@ def _leaf_differences(
         frozen = as_recorded.leaves.get(path)
         if frozen is None or not _equal(mine, frozen):
             yield _difference(path, mine.value, theirs.value)
-        elif not _exceeds(mine, theirs):
+        elif _is_in(mine, spans) or not _exceeds(mine, theirs):
             yield from _unbounded(path, replayed, eager)
-    if (
-        mine.place is not None
-        and theirs.place is not None
-        and is_inside(theirs.place.address, spans)
-        and mine.place != theirs.place
-    ):
+    if mine.place is not None and _is_in(theirs, spans) and mine.place != theirs.place:
         yield f"{path}: at {mine.place}, but should be at {theirs.place}"
+
+
+def _is_in(leaf: Leaf, spans: list[tuple[int, int]]) -> bool:
+    """Whether a leaf lies in the runner's or the builders' device memory."""
+    return leaf.place is not None and is_inside(leaf.place.address, spans)
 
 
 def _unbounded(path: str, replayed: BuiltStep, eager: BuiltStep) -> Iterator[str]:
