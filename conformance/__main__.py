@@ -20,8 +20,8 @@ from graphparity.conformance.subjects.registry import FAMILIES
 MAIN_RUNS = [
     ("deepseek-v41-blackwell",),
     ("vllm-specialized-decode",),
+    ("deepseek-v41-hopper",),
     (
-        "deepseek-v41-hopper",
         "default-flash-attn:1",
         "default-flash-attn-window:2",
         "default-flash-attn-two-groups:1",

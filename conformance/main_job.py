@@ -49,7 +49,9 @@ class SuiteRun:
         command = [
             *(sys.executable, "-m", "pytest", "--pyargs", "graphparity.conformance"),
             *("-p", "graphparity.conformance.pytest_plugin", "-p", "no:cacheprovider"),
-            *("--ignore-glob", "/*/meta/*", "-q", "--no-header", "--tb=short"),
+            # Tests of our own parts, and of the plug-in, are other jobs.
+            *("--ignore-glob", "/*/meta/*", "--ignore-glob", "/*/test_vllm_engine*"),
+            *("-q", "--no-header", "--tb=short"),
             *(f"--subject={subject}" for subject in self.subjects),
             *("--progress-file", str(self._progress_path)),
             *self._options,

@@ -8,6 +8,9 @@ from rich.table import Table
 
 from graphparity.conformance.checks import Tally
 
+_WIDTH = 112
+"""Columns that the longest subject's row takes."""
+
 
 @dataclass
 class SubjectResult:
@@ -23,7 +26,7 @@ class SubjectResult:
 def print_results(results: Iterable[SubjectResult]) -> None:
     """Print one row a subject; numbers are of this run."""
     table = Table(title="Replayed metadata equals the eager build's")
-    table.add_column("subject", overflow="fold")
+    table.add_column("subject", no_wrap=True)
     table.add_column("recorder")
     for name in ("keys", "batches", "steps replayed", "fields compared", "seconds"):
         table.add_column(name, justify="right")
@@ -37,4 +40,6 @@ def print_results(results: Iterable[SubjectResult]) -> None:
             f"{result.tally.fields_compared:,}",
             f"{result.seconds:.1f}",
         )
-    Console(width=100).print(table)
+    console = Console()
+    console.width = max(console.width, _WIDTH)
+    console.print(table)

@@ -18,7 +18,11 @@ from typing import Any, NamedTuple
 import torch
 
 from graphparity.fastpath.graph_key import GraphKey
-from graphparity.fastpath.metadata_graphs import AttnMetadata, MetadataGraphs
+from graphparity.fastpath.metadata_graphs import (
+    AttnMetadata,
+    EagerReason,
+    MetadataGraphs,
+)
 from graphparity.reference.attention import AttentionGroup, KVCacheConfig
 from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBatch
@@ -123,6 +127,15 @@ class PartlyRecorded:
                 else "the judge refused it",
             )
         return (keys if any(split.recorded) else ()), split.recorded
+
+    def _eager_reason(self, *step: Any) -> EagerReason | None:
+        """As the base's; where every group was refused, no recording is missing."""
+        base: Any = super()
+        reason: EagerReason | None = base._eager_reason(*step)
+        split = self._split
+        if reason is None and split is not None and not any(split.recorded):
+            return EagerReason.CAPTURE_REFUSED
+        return reason
 
     def _replay_or_build(
         self,

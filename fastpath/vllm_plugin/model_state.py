@@ -135,7 +135,6 @@ class PluggedModelState:
     ) -> None:
         """Record, measure it, and show the start-up table."""
         plugged, base = self.plugged, super()
-        vars(self).pop("_eager_reason", None)
         free_before, begin = plugged.free_memory(), time.perf_counter()
         capture: Any = base
         capture.capture_inner_cudagraphs(
@@ -143,8 +142,6 @@ class PluggedModelState:
         )
         plugged.capture_s = time.perf_counter() - begin
         plugged.memory_bytes = max(free_before - plugged.free_memory(), 0)
-        if plugged.groups and not any(it.is_recorded for it in plugged.groups):
-            vars(self)["_eager_reason"] = self._refused
         if plugged.is_profile:
             return
         self._forget_captures()
@@ -154,12 +151,6 @@ class PluggedModelState:
                 self, _counter_line, plugged.config.log_interval_s
             )
         plugged.counter_log.start()
-
-    def _refused(self, *step: Any) -> EagerReason:
-        """Why a step is eager once every group was refused: no recording is missing."""
-        reason: Any = super()
-        known: EagerReason | None = reason._eager_reason(*step)
-        return known or EagerReason.CAPTURE_REFUSED
 
     def _forget_captures(self) -> None:
         """Steps counted so far are the engine's own: warm-ups and captures."""

@@ -95,12 +95,12 @@ def test_refused_groups_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -
 
 
 def test_nothing_is_recorded_if_every_group_is_refused() -> None:
-    """Steps build eagerly and are counted as those of a missing recording."""
+    """Steps build eagerly and are counted as refused: no recording is missing."""
     subject = partly(COMPRESSOR, WINDOW)
     state: State = subject.state
     assert list(built(subject)) == ["compressor", "sliding_window"]
     assert not state.graphs.recordings
-    assert dict(state.graphs.eager_steps) == {EagerReason.MISSING_RECORDING: 1}
+    assert dict(state.graphs.eager_steps) == {EagerReason.CAPTURE_REFUSED: 1}
     assert not state.eager_groups
 
 
