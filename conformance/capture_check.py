@@ -50,6 +50,12 @@ def capture_differences(subject: Subject, rung: GraphKey) -> list[Difference]:
         for path, difference in comparer.moved(replayed, captured).items()
         if captured[path].is_device
         and not path.endswith("replay_start")
+        and replayed[path].is_tensor
         and is_outside(replayed[path].address, maps)
     ]
-    return outside + moved
+    absent = [
+        Difference(path, "absent from the replay", "the captured tensor")
+        for path, leaf in captured.items()
+        if leaf.is_device and not (path in replayed and replayed[path].is_tensor)
+    ]
+    return outside + absent + moved

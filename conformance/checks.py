@@ -85,14 +85,15 @@ def check_history(
 
 def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None:
     staged = stage(subject, step)
-    seed = getattr(step, "seed", 0)
-    poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
+    poison_outputs(subject, step)
     before = image_of(subject.memory)
     actual = build_step(subject, staged, subject.state)
     expected = _build_eagerly(subject, staged, before, actual)
     restore(subject.memory, actual.image)
     found = _replay_differences(step, actual)
-    found += compare_builds(subject, actual, expected)
+    is_decode = isinstance(step, DecodeBatch)
+    worst_case = subject.limits.max_model_len if is_decode else None
+    found += compare_builds(subject, actual, expected, worst_case)
     if isinstance(step, DecodeBatch):
         found += _input_differences(subject, before, actual.image)
         found += _place_differences(subject, step, actual, expected)
@@ -147,12 +148,24 @@ def build_step(subject: Subject, staged: StagedStep, state: object) -> BuiltStep
     )
 
 
+def poison_outputs(subject: Subject, step: Step) -> None:
+    """Fill what the builders write with values drawn from the step's seed."""
+    seed = getattr(getattr(step, "batch", step), "seed", 0)
+    poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
+
+
 def compare_builds(
-    subject: Subject, actual: BuiltStep, expected: BuiltStep
+    subject: Subject, actual: BuiltStep, expected: BuiltStep, worst_case: int | None
 ) -> list[Difference]:
-    """Differences of what was returned and of all device memory."""
+    """Differences of what was returned and of all device memory.
+
+    A recording freezes its bounds at ``worst_case``; None where nothing is replayed.
+    """
     found = comparer.differences(
-        actual.leaves, expected.leaves, stand_in_fields=subject.stand_in_fields
+        actual.leaves,
+        expected.leaves,
+        stand_in_fields=subject.stand_in_fields,
+        worst_case=worst_case,
     )
     for path in sorted(expected.image.keys() - subject.branch_maps):
         found += comparer.differences(

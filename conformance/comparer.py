@@ -6,12 +6,16 @@ kinds are compared apart, and one error lists every differing path in the form
 """
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import torch
+
+from graphparity.fastpath.proving.group_memory import same_content
 
 _MAX_SHOWN = 6
 
@@ -76,27 +80,39 @@ class Difference:
 def leaves(attn_metadata: Any) -> dict[str, Leaf]:
     """Every leaf of a build by path, tensors copied.
 
-    Objects that are neither tensors, containers, dataclasses nor plain values are
-    opaque: compared by type.
+    NumPy values are read like tensors and numbers. Of other objects, the attributes
+    are leaves; an object without any, or inside another, is opaque: compared by type.
     """
-    return dict(_walk(attn_metadata, ""))
+    return dict(_walk(attn_metadata, "", in_object=False))
 
 
-def _walk(value: Any, path: str) -> Iterator[tuple[str, Leaf]]:
+_PLAIN = (int, float, str, bytes, Enum, torch.dtype, frozenset, set, type(None))
+"""Types whose values are compared by equality."""
+
+
+def _walk(value: Any, path: str, *, in_object: bool) -> Iterator[tuple[str, Leaf]]:
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, torch.Tensor):
-        place = (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
-        yield (
-            path,
-            Leaf(value.to("cpu", copy=True), place, is_host=path.endswith("_cpu")),
-        )
-    elif isinstance(value, int | float | str | None):
+        yield path, _tensor_leaf(value, is_host=path.endswith("_cpu"))
+    elif isinstance(value, np.ndarray):
+        yield path, _tensor_leaf(torch.from_numpy(value), is_host=True)
+    elif isinstance(value, _PLAIN):
         yield path, Leaf(value)
     else:
-        members = list(_members(value))
+        is_object = not isinstance(value, Mapping | list | tuple)
+        is_object = is_object and not dataclasses.is_dataclass(value)
+        members = [] if is_object and in_object else list(_members(value))
         if not members:
             yield path, Leaf(f"a {type(value).__name__}")
         for name, member in members:
-            yield from _walk(member, f"{path}.{name}" if path else name)
+            at = f"{path}.{name}" if path else name
+            yield from _walk(member, at, in_object=in_object or is_object)
+
+
+def _tensor_leaf(tensor: torch.Tensor, *, is_host: bool) -> Leaf:
+    place = (tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    return Leaf(tensor.to("cpu", copy=True), place, is_host=is_host)
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
@@ -107,6 +123,8 @@ def _members(value: Any) -> Iterator[tuple[str, Any]]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield field.name, getattr(value, field.name)
+    else:
+        yield from vars(value).items() if hasattr(value, "__dict__") else ()
 
 
 def field_class(path: str, stand_in_fields: Collection[str]) -> FieldClass:
@@ -122,8 +140,16 @@ def differences(
     expected: Mapping[str, Leaf],
     *,
     stand_in_fields: Collection[str] = (),
+    worst_case: int | None = None,
 ) -> list[Difference]:
-    """Every path at which the values of ``actual`` differ from ``expected``."""
+    """Every path at which the values of ``actual`` differ from ``expected``.
+
+    Args:
+        actual: the build under test.
+        expected: what it should be.
+        stand_in_fields: names of fields that are not compared.
+        worst_case: what a bound may be frozen at; None where bounds must be equal.
+    """
     found = [
         Difference(path, _presence(path in actual), _presence(path in expected))
         for path in sorted(actual.keys() ^ expected.keys())
@@ -131,7 +157,9 @@ def differences(
     for path in expected:
         if path in actual:
             kind = field_class(path, stand_in_fields)
-            found += _value_difference(path, actual[path], expected[path], kind)
+            is_frozen = worst_case is not None and actual[path].value == worst_case
+            if not (kind is FieldClass.BOUND and is_frozen):
+                found += _value_difference(path, actual[path], expected[path], kind)
     return found
 
 
@@ -163,11 +191,18 @@ def _value_difference(
         or type(actual.value) is not type(expected.value)
     ):
         return [Difference(path, _kind(actual), _kind(expected))]
-    if kind is FieldClass.BOUND:
-        holds, wanted = actual.value >= expected.value, f"at least {expected.value}"
-    else:
-        holds, wanted = actual.value == expected.value, repr(expected.value)
-    return [] if holds else [Difference(path, repr(actual.value), wanted)]
+    if actual.value == expected.value or _both_nan(actual.value, expected.value):
+        return []
+    return [Difference(path, repr(actual.value), repr(expected.value))]
+
+
+def _both_nan(actual: Any, expected: Any) -> bool:
+    return (
+        isinstance(actual, float)
+        and isinstance(expected, float)
+        and math.isnan(actual)
+        and math.isnan(expected)
+    )
 
 
 def _kind(leaf: Leaf) -> str:
@@ -179,9 +214,12 @@ def _tensor_difference(
 ) -> list[Difference]:
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return [Difference(path, _layout(actual), _layout(expected))]
-    if torch.equal(actual, expected):
+    if same_content(actual, expected):
         return []
-    wrong = (actual != expected).nonzero().tolist()
+    differs = actual != expected
+    if actual.dtype.is_floating_point:
+        differs &= ~(actual.isnan() & expected.isnan())
+    wrong = differs.nonzero().tolist()
     shown = wrong[:_MAX_SHOWN]
     more = f" and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
     at = [tuple(index) for index in shown]

@@ -81,7 +81,16 @@ class UnrecordedBatch:
     batch: DecodeBatch
 
 
-Step = DecodeBatch | PrefillBatch | DummyBatch | EagerBatch | UnrecordedBatch
+@dataclass(frozen=True)
+class VarlenBatch:
+    """A FULL decode step whose query lengths are only bounded on the host."""
+
+    batch: DecodeBatch
+
+
+Step = (
+    DecodeBatch | PrefillBatch | DummyBatch | EagerBatch | UnrecordedBatch | VarlenBatch
+)
 
 
 def sequence_lengths(limits: StepLimits) -> st.SearchStrategy[int]:
@@ -167,6 +176,7 @@ def histories(
         prefill_batches(limits),
         st.sampled_from(keys).map(DummyBatch),
         decodes.map(EagerBatch),
+        decodes.map(VarlenBatch),
     )
     return st.tuples(st.lists(others, max_size=4), decodes, decodes).map(
         lambda drawn: [*drawn[0], drawn[1], drawn[2]]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
+from graphparity.fastpath.proving.group_memory import same_content
+
 Memory = Mapping[str, torch.Tensor]
 """Path -> device tensor, each a whole buffer."""
 MemoryImage = Mapping[str, torch.Tensor]
@@ -30,7 +32,7 @@ def restore(memory: Memory, image: MemoryImage) -> None:
 def changed_paths(before: MemoryImage, after: MemoryImage) -> frozenset[str]:
     """The buffers whose contents differ between two images."""
     return frozenset(
-        path for path in before if not torch.equal(before[path], after[path])
+        path for path in before if not same_content(before[path], after[path])
     )
 
 

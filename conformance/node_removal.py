@@ -97,4 +97,4 @@ def _is_noticed(subject: Subject, staged: StagedStep, expected: BuiltStep) -> bo
         actual = build_step(subject, staged, subject.state)
     except (IndexError, RuntimeError):
         return True
-    return bool(compare_builds(subject, actual, expected))
+    return bool(compare_builds(subject, actual, expected, subject.limits.max_model_len))

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from graphparity.conformance import comparer
-from graphparity.conformance.checks import Tally, raise_differences
+from graphparity.conformance.checks import Tally, poison_outputs, raise_differences
 from graphparity.conformance.comparer import Leaf
 from graphparity.conformance.decode_batches import Step
-from graphparity.conformance.memory import image_of, poison, restore
+from graphparity.conformance.memory import image_of, restore
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.reference.padding import Padding, live_of, padding_of
@@ -33,14 +33,17 @@ def check_eager_equals_reference(
         ParityError: every differing path, and a snippet that repeats it.
     """
     staged = stage(subject, step)
-    seed = getattr(step, "seed", 0)
-    poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
+    poison_outputs(subject, step)
     before = image_of(subject.memory)
     actual = _eager_leaves(subject, staged)
     restore(subject.memory, before)
     expected = dict(_reference_leaves(subject, staged))
     found = comparer.differences(
-        {path: _live(actual[path], rows) for path, (_, rows) in expected.items()},
+        {
+            path: _live(actual[path], rows)
+            for path, (_, rows) in expected.items()
+            if path in actual
+        },
         {path: _live(leaf, rows) for path, (leaf, rows) in expected.items()},
         stand_in_fields=subject.stand_in_fields,
     )

@@ -3,6 +3,7 @@
 Prefills, dummy steps and captures are staged as their callers in vLLM do.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from graphparity.conformance.decode_batches import (
     PrefillBatch,
     Step,
     UnrecordedBatch,
+    VarlenBatch,
 )
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.decode_batch import padded_decode_batch
@@ -58,6 +60,14 @@ def stage(subject: Subject, step: Step) -> StagedStep:
             return _stage_rows(subject, rows, modes.FULL, step.block_ids)
         case UnrecordedBatch():
             return stage(subject, step.batch)
+        case VarlenBatch():
+            staged = _stage_rows(
+                subject, _decode_rows(step.batch), modes.FULL, step.batch.block_ids
+            )
+            bounded = dataclasses.replace(
+                staged.input_batch, max_query_len=subject.limits.query_len
+            )
+            return dataclasses.replace(staged, input_batch=bounded)
         case EagerBatch():
             rows = _decode_rows(step.batch, pad=False)
             return _stage_rows(subject, rows, modes.NONE, step.batch.block_ids)

@@ -8,6 +8,7 @@ from graphparity.conformance.decode_batches import (
     DummyBatch,
     EagerBatch,
     PrefillBatch,
+    VarlenBatch,
     decode_batches,
     prefill_batches,
 )
@@ -28,6 +29,18 @@ def test_steps_that_are_not_full_are_eager(subject: Subject, tally: Tally) -> No
     @given(batch=decode_batches(subject.limits, subject.graph_keys[0]))
     def check(batch: DecodeBatch) -> None:
         check_step(subject, EagerBatch(batch), tally)
+
+    check()
+
+
+def test_varlen_steps_are_eager(subject: Subject, tally: Tally) -> None:
+    """A step that says ``max_query_len`` promises no more than a bound on its query
+    lengths, which no key fixes.
+    """
+
+    @given(batch=decode_batches(subject.limits, subject.graph_keys[0]))
+    def check(batch: DecodeBatch) -> None:
+        check_step(subject, VarlenBatch(batch), tally)
 
     check()
 

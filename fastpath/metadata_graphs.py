@@ -82,7 +82,7 @@ class MetadataGraphs:
         eager, and is named in ``refusals`` and in the log.
         """
         self.release()
-        keys = tuple(keys)
+        keys = tuple(dict.fromkeys(keys))
         for key in keys:
             self._recorder.warm_up(stage(key))
         self._recorder.synchronize()

@@ -211,5 +211,10 @@ class _SpecializedModelState:
             this.prepare_attn(input_batch, self._full_mode, *step)
         finally:
             del vars(self)[build_method]
-        (build,) = staged
-        return build
+        if len(staged) != 1:
+            raise TypeError(
+                f"{type(self).__qualname__}.prepare_attn called {build_method} "
+                f"{len(staged)} times for one FULL decode step: a state fits this seam "
+                "if it calls it once."
+            )
+        return staged[0]

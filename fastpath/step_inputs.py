@@ -21,7 +21,7 @@ NULL_BLOCK_ID = 0
 UNASSIGNED_SHARE = 0.1
 """Of the stale block-table entries, those that no block was ever assigned to."""
 
-RINGLESS_SHARE = 0.1
+RINGLESS_SHARE = 0.25
 """Of the live requests, those that hold no ring block."""
 
 

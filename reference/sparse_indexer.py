@@ -64,7 +64,9 @@ class DeepSeekV32IndexerDecodeMetadata:
 
 @dataclasses.dataclass
 class PerTokenDecodeMetadata(DeepSeekV32IndexerDecodeMetadata):
-    """Decode rows, one a token; padding rows keep stale block ids, length 0."""
+    """Decode rows, one a token; padding rows are of length 0 and keep stale block ids,
+    but for column 0, which is 0.
+    """
 
     block_table: torch.Tensor = dataclasses.field(
         metadata=declared(Padding.UNSPECIFIED)

@@ -160,7 +160,12 @@ def _span(leaf: Leaf) -> Span:
 def _where(actual: torch.Tensor, expected: object) -> str:
     if not isinstance(expected, torch.Tensor) or actual.shape != expected.shape:
         return ""
-    index = (actual != expected).nonzero()[0].tolist()
+    if actual.dtype != expected.dtype:
+        return f": {actual.dtype}, but should be {expected.dtype}"
+    differs = actual != expected
+    if actual.dtype.is_floating_point:
+        differs &= ~(actual.isnan() & expected.isnan())
+    index = differs.nonzero()[0].tolist()
     there = tuple(index)
     found, wanted = actual[there].item(), expected[there].item()
     return f" at {index}: {found}, but should be {wanted}"

@@ -57,7 +57,10 @@ class CudaBuildGraph:
 
     def node_parameters(self) -> tuple[NodeParameters, ...]:
         """The parameters of every node; bytes, as only a kernel knows their meaning."""
-        spans = self.pool_spans()
+        spans = [
+            (segment["address"], segment["address"] + segment["total_size"])
+            for segment in _memory_snapshot()
+        ]
         return tuple(node.parameters(spans) for node in self._nodes)
 
     def pool_spans(self) -> tuple[tuple[int, int], ...]:
@@ -192,9 +195,10 @@ def _refusal(error: Exception) -> CaptureError:
     if isinstance(error, CaptureError):
         return error
     location, source_line = raised_site(error)
+    first_line = next(iter(str(error).strip().splitlines()), "")
     return CaptureError(
         operation=f"`{source_line}`",
-        reason=str(error).strip().splitlines()[0],
+        reason=f"{type(error).__name__}: {first_line}".removesuffix(": "),
         location=location,
         remedy="keep the builder's device work free of host reads and host copies",
     )

@@ -45,8 +45,8 @@ class CudaNode:
     grid: tuple[int, int, int]
     arguments: tuple[tuple[str, bytes], ...]
 
-    def parameters(self, pool: Sequence[tuple[int, int]]) -> NodeParameters:
-        """Return what the node was given, addresses in ``pool`` told apart.
+    def parameters(self, memory: Sequence[tuple[int, int]]) -> NodeParameters:
+        """Return what the node was given, addresses in device ``memory`` told apart.
 
         A kernel argument is read word by word: structures that a kernel takes by
         value hold pointers too. Of structures and of C++ kernels only pointers are
@@ -57,7 +57,7 @@ class CudaNode:
         for name, word, is_structure in self._words():
             value = int.from_bytes(word, "little")
             if name in {"source", "destination"} or (
-                len(word) == WORD and _is_inside(value, pool)
+                len(word) == WORD and _is_inside(value, memory)
             ):
                 pointers.append((name, value))
             elif not is_structure and not self._is_cpp:

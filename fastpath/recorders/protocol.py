@@ -37,8 +37,8 @@ class NodeParameters:
     A "host-copy" has "nbytes" among them.
     """
     pointers: tuple[tuple[str, int], ...]
-    """Name -> address; where a recorder sees bytes alone, those that fall in memory of
-    its captures. A "host-copy" has "source" among them.
+    """Name -> address; where a recorder sees bytes alone, those that fall in device
+    memory. A "host-copy" has "source" among them.
     """
     written: frozenset[str] = frozenset()
     """Names of the pointers known to be written; empty where that is unknown."""
