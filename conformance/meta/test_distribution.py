@@ -1,0 +1,24 @@
+"""The built distribution."""
+
+import importlib.metadata
+
+import pytest
+
+
+def test_wheel_ships_one_top_level_name() -> None:
+    """Nothing but ``graphparity`` lands in an environment, types and all."""
+    try:
+        files = importlib.metadata.files("graphparity")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("runs on the built wheel: tox -e tests")
+    assert files
+    names = {file.parts[0] for file in files}
+    assert {name for name in names if not name.endswith(".dist-info")} == {
+        "graphparity"
+    }
+    shipped = {str(file) for file in files}
+    for package in ("reference", "fastpath", "conformance"):
+        assert f"graphparity/{package}/py.typed" in shipped
+    assert not any(
+        file.name == "__init__.py" and len(file.parts) == 2 for file in files
+    )
