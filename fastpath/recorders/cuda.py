@@ -1,9 +1,9 @@
 """CUDA graphs behind the recorder protocol.
 
 Builds are warmed up and captured on one stream of the recorder's own, so that
-per-stream state (cuBLAS, DeepGEMM) exists before a capture, and allocate from the
-graph pool that the FULL forward graphs use. A replay is one launch on the current
-stream.
+per-stream state (cuBLAS, DeepGEMM) exists before a capture, and allocate from pools
+of the recorder's own, apart from the FULL forward graphs'. A replay is one launch on
+the current stream.
 """
 
 import importlib.util
