@@ -24,9 +24,8 @@ from graphparity.conformance.memory import (
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.proving.fresh_memory import (
-    FILLS,
+    build_over_fills,
     define_as,
-    fill_fresh_memory,
 )
 
 
@@ -111,14 +110,13 @@ def _build_eagerly(
     """The eager build from ``before``; elements that it leaves undefined, which are
     found on a GPU by building twice, hold what ``actual`` has there.
     """
-    device = subject.input_buffers.positions.device
-    built = []
-    for byte in FILLS if device.type == "cuda" else FILLS[:1]:
-        if device.type == "cuda":
-            fill_fresh_memory(device, byte)
+
+    def build() -> BuiltStep:
         restore(subject.memory, before)
-        built.append(build_step(subject, staged, subject.eager_state))
-    return _defined(actual, built[0], built[-1])
+        return build_step(subject, staged, subject.eager_state)
+
+    device = subject.input_buffers.positions.device
+    return _defined(actual, *build_over_fills([device], build))
 
 
 def _defined(actual: BuiltStep, first: BuiltStep, second: BuiltStep) -> BuiltStep:

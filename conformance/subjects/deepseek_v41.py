@@ -24,12 +24,12 @@ from graphparity.conformance.vllm_on_cpu.deepseek_v41 import (
     builder_memory,
     deploy,
     device_memory,
+    graph_keys,
     model_state,
     rotating_memory,
 )
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_IN_FIELDS
-from graphparity.fastpath.graph_key import GraphKey, keys_to_record
 from graphparity.fastpath.specialize import Specialization, specialize
 
 BUILDER_CONSTANTS = frozenset(
@@ -128,7 +128,7 @@ def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
     specialization = Specialization(
         full_mode=CUDAGraphMode.FULL,
         make_recorder=recorder_of,
-        graph_keys=lambda state: _graph_keys(deployment),
+        graph_keys=lambda state: graph_keys(deployment),
     )
     state_cls = specialize(DeepseekV41ModelState, specialization)
     state = model_state(deployment, state_cls)
@@ -154,17 +154,6 @@ def _record(deployment: Deployment, state: Any) -> None:
         deployment.block_tables,
         deployment.attn_groups,
         deployment.kv_cache_config,
-    )
-
-
-def _graph_keys(deployment: Deployment) -> tuple[GraphKey, ...]:
-    from vllm.config import CUDAGraphMode
-
-    return keys_to_record(
-        deployment.cudagraph_manager.dispatch,
-        max_num_reqs=deployment.config.max_num_seqs,
-        query_lens=[deployment.config.query_len],
-        full_mode=CUDAGraphMode.FULL,
     )
 
 
@@ -195,7 +184,7 @@ def _subject(
             max_model_len=config.max_model_len,
             edges=EDGES,
         ),
-        graph_keys=_graph_keys(deployment),
+        graph_keys=graph_keys(deployment),
         dispatch=deployment.cudagraph_manager.dispatch,
         cudagraph_modes=CUDAGraphMode,
         input_batch_cls=InputBatch,

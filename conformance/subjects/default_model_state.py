@@ -19,6 +19,7 @@ from graphparity.conformance.vllm_on_cpu.deepseek_v41 import (
     DeploymentConfig,
     builder_memory,
     device_memory,
+    graph_keys,
     model_state,
     rotating_memory,
 )
@@ -29,7 +30,6 @@ from graphparity.conformance.vllm_on_cpu.default_deployment import (
 )
 from graphparity.conformance.vllm_on_cpu.flash_attn_schedule import SCHEDULE_FIELDS
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
-from graphparity.fastpath.graph_key import GraphKey, keys_to_record
 from graphparity.fastpath.seams import whole_prepare_attn
 from graphparity.fastpath.specialize import Specialization, specialize
 
@@ -90,7 +90,7 @@ def _subject(
     from vllm.v1.worker.gpu.model_states.default import DefaultModelState
 
     made: list[MeteredRecorder] = []
-    keys = _graph_keys(deployment)
+    keys = graph_keys(deployment)
 
     def recorder_of(state: Any) -> MeteredRecorder:
         made.append(
@@ -145,17 +145,6 @@ def _subject(
         memory=device_memory(deployment, state),
         builder_outputs=_builder_outputs(deployment),
         stand_in_fields=SCHEDULE_FIELDS if kind.device.type == "cpu" else frozenset(),
-    )
-
-
-def _graph_keys(deployment: Deployment) -> tuple[GraphKey, ...]:
-    from vllm.config import CUDAGraphMode
-
-    return keys_to_record(
-        deployment.cudagraph_manager.dispatch,
-        max_num_reqs=deployment.config.max_num_seqs,
-        query_lens=[deployment.config.query_len],
-        full_mode=CUDAGraphMode.FULL,
     )
 
 

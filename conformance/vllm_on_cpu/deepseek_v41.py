@@ -18,6 +18,7 @@ from graphparity.conformance.vllm_on_cpu.memory import (
     rotating_memory,
 )
 from graphparity.conformance.vllm_on_cpu.platform import Flavour, install, use_gpu
+from graphparity.fastpath.graph_key import GraphKey, keys_to_record
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -35,6 +36,7 @@ __all__ = [
     "builder_memory",
     "deploy",
     "device_memory",
+    "graph_keys",
     "model_state",
     "rotating_memory",
 ]
@@ -144,6 +146,18 @@ def model_state(deployment: Deployment, state_cls: type[Any]) -> Any:
         )
     state.initialize_kv_cache(deployment.kv_cache_config, deployment.block_tables)
     return state
+
+
+def graph_keys(deployment: Deployment) -> tuple[GraphKey, ...]:
+    """The keys of the decode steps that vLLM runs as FULL graphs."""
+    from vllm.config import CUDAGraphMode
+
+    return keys_to_record(
+        deployment.cudagraph_manager.dispatch,
+        max_num_reqs=deployment.config.max_num_seqs,
+        query_lens=[deployment.config.query_len],
+        full_mode=CUDAGraphMode.FULL,
+    )
 
 
 def _initialize_parallel_groups(vllm_config: "VllmConfig") -> None:

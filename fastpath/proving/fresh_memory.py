@@ -5,7 +5,12 @@ batch up to four requests). Such elements are found by building eagerly twice, o
 fresh memory filled with one byte and then with another.
 """
 
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
 import torch
+
+T = TypeVar("T")
 
 FILLS = (0x00, 0xFF)
 """What fresh memory holds before the first build and before the second."""
@@ -15,7 +20,30 @@ _BLOCKS = 8
 """Blocks of each size, more than a build allocates at a time."""
 
 
-def fill_fresh_memory(device: torch.device, byte: int) -> None:
+def build_over_fills(
+    devices: Collection[torch.device], build: Callable[[], T]
+) -> tuple[T, T]:
+    """What ``build`` gives over ``FILLS[0]`` and over ``FILLS[1]`` in fresh memory.
+
+    Args:
+        devices: where it builds. Without a GPU among them it is built once, and both
+            results are that one.
+        build: one eager build, from the same state each time.
+    """
+    gpus = [device for device in devices if device.type == "cuda"]
+    if not gpus:
+        return (built := build()), built
+    first, second = (_build_over(gpus, byte, build) for byte in FILLS)
+    return first, second
+
+
+def _build_over(gpus: Collection[torch.device], byte: int, build: Callable[[], T]) -> T:
+    for gpu in gpus:
+        _fill_fresh_memory(gpu, byte)
+    return build()
+
+
+def _fill_fresh_memory(device: torch.device, byte: int) -> None:
     """Leave ``byte`` in the blocks that the GPU's caching allocator hands out next."""
     blocks = [
         torch.full((size,), byte, dtype=torch.uint8, device=device)

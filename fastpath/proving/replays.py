@@ -7,9 +7,8 @@ import torch
 
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.proving.fresh_memory import (
-    FILLS,
+    build_over_fills,
     define_as,
-    fill_fresh_memory,
 )
 from graphparity.fastpath.proving.group_memory import (
     MemoryImage,
@@ -62,14 +61,13 @@ def _eager(
     replayed: BuildResult,
 ) -> BuildResult:
     """What an eager build leaves; elements that it leaves undefined are as replayed."""
-    devices = {tensor.device for tensor in memory.values() if tensor.is_cuda}
-    results = []
-    for byte in FILLS if devices else FILLS[:1]:
-        for device in devices:
-            fill_fresh_memory(device, byte)
+
+    def build() -> BuildResult:
         restore(memory, before)
-        results.append(_result(memory, staged_build()))
-    return _defined(replayed, results[0], results[-1])
+        return _result(memory, staged_build())
+
+    devices = {tensor.device for tensor in memory.values()}
+    return _defined(replayed, *build_over_fills(devices, build))
 
 
 def _defined(

@@ -1,8 +1,14 @@
 """Elements that a build leaves undefined."""
 
+import pytest
 import torch
 
-from graphparity.fastpath.proving.fresh_memory import define_as
+from graphparity.fastpath.proving import fresh_memory
+from graphparity.fastpath.proving.fresh_memory import (
+    FILLS,
+    build_over_fills,
+    define_as,
+)
 
 
 def test_undefined_elements_take_the_replayed_value() -> None:
@@ -38,3 +44,20 @@ def test_every_kind_of_element_can_be_undefined() -> None:
         second = torch.full((16,), 0xFF, dtype=torch.uint8).view(dtype)
         replayed = torch.ones_like(first)
         assert torch.equal(define_as(replayed, first, second), replayed)
+
+
+def test_a_gpu_is_built_on_over_each_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every GPU's fresh memory is filled before each of the two builds."""
+    filled: list[tuple[torch.device, int]] = []
+    monkeypatch.setattr(
+        fresh_memory, "_fill_fresh_memory", lambda *fill: filled.append(fill)
+    )
+    gpu = torch.device("cuda:0")
+    built = build_over_fills([torch.device("cpu"), gpu], lambda: list(filled))
+    assert built == ([(gpu, FILLS[0])], [(gpu, FILLS[0]), (gpu, FILLS[1])])
+
+
+def test_without_a_gpu_one_build_is_both() -> None:
+    """Nothing is left undefined there, and nothing is built in vain."""
+    first, second = build_over_fills([torch.device("cpu")], list[int])
+    assert first is second
