@@ -23,6 +23,7 @@ from graphparity.conformance.memory import (
 )
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.proving.fresh_memory import (
     build_over_fills,
     define_as,
@@ -88,6 +89,10 @@ def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None
     before = image_of(subject.memory)
     actual = build_step(subject, staged, subject.state)
     expected = _build_eagerly(subject, staged, before, actual)
+    if isinstance(step, DecodeBatch):
+        expected = _with_recorded_bounds(
+            subject, step, staged, before, actual, expected
+        )
     restore(subject.memory, actual.image)
     found = _replay_differences(step, actual)
     is_decode = isinstance(step, DecodeBatch)
@@ -117,6 +122,45 @@ def _build_eagerly(
 
     device = subject.input_buffers.positions.device
     return _defined(actual, *build_over_fills([device], build))
+
+
+def _with_recorded_bounds(
+    subject: Subject,
+    step: DecodeBatch,
+    staged: StagedStep,
+    before: MemoryImage,
+    actual: BuiltStep,
+    expected: BuiltStep,
+) -> BuiltStep:
+    """``expected``, with what follows a bound as the recording's bounds make it.
+
+    Where such a field or buffer differs from the eager build's, the step is built
+    eagerly once more, with the host bounds that its key is recorded with.
+    """
+    fields = [
+        path
+        for path in _bound_affecting(expected.leaves.keys() & actual.leaves.keys())
+        if comparer.differences(
+            {path: actual.leaves[path]}, {path: expected.leaves[path]}
+        )
+    ]
+    buffers = _bound_affecting(changed_paths(actual.image, expected.image))
+    if not fields and not buffers:
+        return expected
+    bounds = worst_case_bounds(step.key, subject.limits.max_model_len)
+    input_batch = replace(staged.input_batch, seq_lens_cpu_upper_bound=bounds)
+    recorded = replace(staged, input_batch=input_batch)
+    as_recorded = _build_eagerly(subject, recorded, before, actual)
+    return replace(
+        expected,
+        leaves=expected.leaves | {path: as_recorded.leaves[path] for path in fields},
+        image={**expected.image, **{it: as_recorded.image[it] for it in buffers}},
+    )
+
+
+def _bound_affecting(paths: Iterable[str]) -> list[str]:
+    kind = comparer.FieldClass.BOUND_AFFECTING
+    return [path for path in sorted(paths) if comparer.field_class(path, ()) is kind]
 
 
 def _defined(actual: BuiltStep, first: BuiltStep, second: BuiltStep) -> BuiltStep:

@@ -42,8 +42,6 @@ def padded_decode_batch(
     query_start_loc_np[: key.num_reqs + 1] = (
         np.arange(key.num_reqs + 1, dtype=np.int32) * key.query_len
     )
-    bounds = torch.zeros(padded_reqs, dtype=torch.int32)
-    bounds[: key.num_reqs] = max_model_len
     dummy = InputBatch.make_dummy(key.num_reqs, key.num_tokens, input_buffers)
     return replace(
         _with_drafts(dummy, key),
@@ -52,11 +50,20 @@ def padded_decode_batch(
         query_start_loc=input_buffers.query_start_loc[: padded_reqs + 1],
         query_start_loc_np=query_start_loc_np,
         seq_lens=input_buffers.seq_lens[:padded_reqs],
-        seq_lens_cpu_upper_bound=bounds,
+        seq_lens_cpu_upper_bound=worst_case_bounds(key, max_model_len),
         input_ids=input_buffers.input_ids[:padded_tokens],
         positions=input_buffers.positions[:padded_tokens],
         is_padding=input_buffers.is_padding[:padded_tokens],
     )
+
+
+def worst_case_bounds(key: GraphKey, max_model_len: int) -> torch.Tensor:
+    """The host bounds that ``key`` is recorded with: [num_reqs_after_padding] int32 on
+    the host, ``max_model_len`` tokens for live requests and 0 for padded ones.
+    """
+    bounds = torch.zeros(key.num_reqs_after_padding, dtype=torch.int32)
+    bounds[: key.num_reqs] = max_model_len
+    return bounds
 
 
 def _with_drafts(batch: InputBatch, key: GraphKey) -> InputBatch:

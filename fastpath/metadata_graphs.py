@@ -57,6 +57,9 @@ class MetadataGraphs:
         self._refusals: dict[GraphKey, CaptureError] = {}
         self.num_replayed = 0
         self.eager_steps: Counter[EagerReason] = Counter()
+        self.unrecorded_reason = EagerReason.MISSING_RECORDING
+        """Why a key is neither recorded nor refused; only a missing recording is
+        warned of."""
 
     @property
     def recordings(self) -> Mapping[GraphKey, Recording]:
@@ -126,10 +129,11 @@ class MetadataGraphs:
         self._recordings[key] = Recording(graph, attn_metadata, launch)
 
     def _count_unrecorded(self, key: GraphKey) -> None:
+        reason = self.unrecorded_reason
         if key in self._refusals:
-            self.count_eager(EagerReason.CAPTURE_REFUSED)
-            return
-        if not self.eager_steps[EagerReason.MISSING_RECORDING]:
+            reason = EagerReason.CAPTURE_REFUSED
+        is_missing = reason is EagerReason.MISSING_RECORDING
+        if is_missing and not self.eager_steps[reason]:
             logger.warning(
                 "a FULL decode step of %s has no recorded metadata build and builds "
                 "eagerly; recorded keys: %d. Counted as %s from here on.",
@@ -137,4 +141,4 @@ class MetadataGraphs:
                 len(self._recordings),
                 EagerReason.MISSING_RECORDING.name,
             )
-        self.count_eager(EagerReason.MISSING_RECORDING)
+        self.count_eager(reason)

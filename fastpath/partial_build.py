@@ -13,7 +13,7 @@ together, so that their order is the serial build's.
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
@@ -100,10 +100,11 @@ class PartlyRecorded:
 
     graphs: MetadataGraphs
     _specialization: Any
+    _split: GroupSplit
+    _complete_replay: Callable[..., AttnMetadata] | None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._split: GroupSplit | None = None
         self.eager_groups: Counter[int] = Counter()
         """KV-cache group index -> replayed steps that built it eagerly."""
 
@@ -126,62 +127,38 @@ class PartlyRecorded:
                 if recordable[index]
                 else "the judge refused it",
             )
-        return (keys if any(split.recorded) else ()), split.recorded
+        self._complete_replay = self._build_refused if split.refused else None
+        is_any_recorded = any(split.recorded)
+        self.graphs.unrecorded_reason = (
+            EagerReason.MISSING_RECORDING
+            if is_any_recorded
+            else EagerReason.CAPTURE_REFUSED
+        )
+        return (keys if is_any_recorded else ()), split.recorded
 
-    def _eager_reason(self, *step: Any) -> EagerReason | None:
-        """As the base's; where every group was refused, no recording is missing."""
-        base: Any = super()
-        reason: EagerReason | None = base._eager_reason(*step)
-        split = self._split
-        if reason is None and split is not None and not any(split.recorded):
-            return EagerReason.CAPTURE_REFUSED
-        return reason
-
-    def _replay_or_build(
+    def _build_refused(
         self,
+        replayed: AttnMetadata,
         input_batch: InputBatch,
         cudagraph_mode: object,
         block_tables: tuple[torch.Tensor, ...],
         slot_mappings: torch.Tensor,
-        attn_groups: AttnGroups,
         kv_cache_config: KVCacheConfig,
-        for_capture: bool = False,
-        ubatch_idx: int = 0,
         **kwargs: Any,
     ) -> AttnMetadata:
-        """The step's metadata: in a replayed step, that of the refused groups is
-        built.
-        """
-        base: Any = super()
-        num_replayed = self.graphs.num_replayed
-        attn_metadata: AttnMetadata = base._replay_or_build(
-            input_batch,
-            cudagraph_mode,
-            block_tables,
-            slot_mappings,
-            attn_groups,
-            kv_cache_config,
-            for_capture=for_capture,
-            ubatch_idx=ubatch_idx,
-            **kwargs,
-        )
-        split = self._split
-        was_replayed = self.graphs.num_replayed != num_replayed
-        if split is None or not split.refused or not was_replayed:
-            return attn_metadata
-        built = base._build_eagerly(
+        """The metadata of a replayed step, with that of the refused groups built."""
+        split, this = self._split, cast(Any, self)
+        built = this._build_eagerly(
             input_batch,
             cudagraph_mode,
             block_tables,
             slot_mappings,
             split.eager,
             kv_cache_config,
-            for_capture=for_capture,
-            ubatch_idx=ubatch_idx,
             **kwargs,
         )
         self.eager_groups.update(split.refused)
-        return split.merge(attn_metadata, built)
+        return split.merge(replayed, built)
 
 
 def _layer_names(groups: Iterable[AttentionGroup]) -> list[str]:

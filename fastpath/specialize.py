@@ -68,10 +68,9 @@ def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
         bases.insert(1, KnownZeroReplayStarts)
     if specialization.judge_groups is not None:
         bases.insert(0, PartlyRecorded)
-    outermost: Any = bases[0]
     members = {
         "_specialization": specialization,
-        specialization.seam.build_method: outermost._replay_or_build,
+        specialization.seam.build_method: _SpecializedModelState._replay_or_build,
         "__doc__": f"{base.__qualname__} with recorded metadata builds.",
         "__module__": base.__module__,
     }
@@ -83,6 +82,8 @@ class _SpecializedModelState:
 
     _specialization: Specialization
     max_model_len: int
+    _complete_replay: Callable[..., AttnMetadata] | None = None
+    """Adds to a replayed step's metadata what was not recorded; None if all was."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -148,7 +149,17 @@ class _SpecializedModelState:
         if reason is None:
             attn_metadata = self.graphs.replay(graph_key(input_batch))
             if attn_metadata is not None:
-                return attn_metadata
+                if self._complete_replay is None:
+                    return attn_metadata
+                return self._complete_replay(
+                    attn_metadata,
+                    input_batch,
+                    cudagraph_mode,
+                    block_tables,
+                    slot_mappings,
+                    kv_cache_config,
+                    **kwargs,
+                )
         else:
             self.graphs.count_eager(reason)
         return self._build_eagerly(

@@ -28,7 +28,6 @@ from graphparity.conformance.vllm_on_cpu.default_deployment import (
     AttentionLayers,
     deploy_default,
 )
-from graphparity.conformance.vllm_on_cpu.flash_attn_schedule import SCHEDULE_FIELDS
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.fastpath.seams import whole_prepare_attn
 from graphparity.fastpath.specialize import Specialization, specialize
@@ -144,7 +143,6 @@ def _subject(
         kv_cache_config=deployment.kv_cache_config,
         memory=device_memory(deployment, state),
         builder_outputs=_builder_outputs(deployment),
-        stand_in_fields=SCHEDULE_FIELDS if kind.device.type == "cpu" else frozenset(),
     )
 
 

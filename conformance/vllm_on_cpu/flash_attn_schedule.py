@@ -5,19 +5,18 @@ accord, ``torch.ops._vllm_fa3_C.get_scheduler_metadata``. As on a GPU it is one
 opaque operator here: a dispatch mode sees one node. Shape, dtype and dependence on
 every sequence length and query offset are those of the kernel, the values are not.
 
-Not modelled: what the bound ``max_seqlen_k`` does to the schedule. A recording
-freezes it at its worst case; whether values differ then, only a GPU can tell.
+As in the kernel, the bound ``max_seqlen_k`` decides whether a window is one: one that
+holds all tokens is dropped, and then tiles have another size. A recording freezes the
+bound at its worst case, so its schedule keeps the window.
 """
 
 import torch
 
 from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_INS
 
-SCHEDULE_FIELDS = frozenset({"scheduler_metadata"})
-"""Metadata fields that the stand-in fills: not comparable with a GPU's values."""
-
 _NAME = "get_scheduler_metadata"
-_TILE = 128
+_TILE, _WINDOW_TILE = 128, 32
+"""Keys of a tile, without a window and with one."""
 
 
 def schedule(
@@ -48,7 +47,11 @@ def schedule(
     """Splits and tiles of every request: `[1 + 4 * round_up(batch_size, 4)]` int32."""
     assert cu_seqlens_q is not None
     lens_q = cu_seqlens_q[1 : batch_size + 1] - cu_seqlens_q[:batch_size]
-    tiles = (cache_seqlens[:batch_size] + _TILE - 1) // _TILE
+    has_window = 0 <= window_size_left < max_seqlen_k - 1
+    lens_k, tile = cache_seqlens[:batch_size], _WINDOW_TILE if has_window else _TILE
+    if has_window:
+        lens_k = lens_k.clamp(max=window_size_left + max_seqlen_q)
+    tiles = (lens_k + tile - 1) // tile
     rounded = -(-batch_size // 4) * 4
     metadata = torch.zeros((4, rounded), dtype=torch.int32, device=tiles.device)
     metadata[0, :batch_size] = lens_q * (num_heads_q // num_heads_kv)

@@ -42,7 +42,7 @@ class Plugged:
         self.groups: Sequence[GroupReport] = ()
         self.written_paths: frozenset[str] = frozenset()
         """Builder tensors that eager builds were seen to write."""
-        self.capture_s = 0.0
+        self.capture_s = self.judge_s = 0.0
         self.memory_bytes = 0
         self.counter_log: CounterLog | None = None
         self._runner: Any = None
@@ -92,6 +92,7 @@ class Plugged:
         """
         if self._is_profile and self._runner.kv_cache_config.num_blocks < 2:
             return dict.fromkeys(range(len(self._runner.attn_groups)), True)
+        begin = time.perf_counter()
         judged = judge_groups(
             state,
             self._runner,
@@ -99,6 +100,7 @@ class Plugged:
             self.recorder.make_recorder,
             self.config.level,
         )
+        self.judge_s = time.perf_counter() - begin
         self.verdicts = {index: verdict for index, (_, verdict) in judged.items()}
         self.written_paths = frozenset(
             path for build, _ in judged.values() for path in build.outputs
@@ -200,6 +202,7 @@ def report_of(state: Any) -> Report:
         key_refusals={str(tuple(k)): str(e) for k, e in graphs.refusals.items()},
         groups=plugged.groups,
         capture_s=plugged.capture_s,
+        judge_s=plugged.judge_s,
         memory_bytes=plugged.memory_bytes,
         steps_replayed=graphs.num_replayed,
         steps_verified=getattr(state, "num_verified", 0),

@@ -34,6 +34,8 @@ class Report:
     groups: Sequence[GroupReport] = ()
     capture_s: float = 0.0
     """Seconds of judging and recording."""
+    judge_s: float = 0.0
+    """Of them, the seconds of judging."""
     memory_bytes: int = 0
     """Device memory that the recordings took."""
     steps_replayed: int = 0
@@ -57,7 +59,7 @@ def start_up_table(report: Report) -> str:
         ("mode", report.mode),
         ("recorder", report.recorder or "none"),
         ("keys", _keys(report)),
-        ("capture", f"{report.capture_s:.2f} s, {_memory(report.memory_bytes)}"),
+        ("capture", _capture(report)),
     ]
     rows += [(f"group {group.index}", _group(group)) for group in report.groups]
     rows += [
@@ -93,6 +95,13 @@ def _keys(report: Report) -> str:
     if report.num_launchless:
         text += f", {report.num_launchless} without device work"
     return text
+
+
+def _capture(report: Report) -> str:
+    return (
+        f"{report.capture_s:.2f} s (judging {report.judge_s:.2f} s), "
+        f"{_memory(report.memory_bytes)}"
+    )
 
 
 def _group(group: GroupReport) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.graph_key import GraphKey, graph_key
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.fastpath.proving.group_memory import (
@@ -101,7 +102,7 @@ class VerifyingModelState:
         replayed = _built(
             memory, base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
         )
-        bounds = self._frozen_bounds(key)
+        bounds = worst_case_bounds(key, self.max_model_len)
         frozen_batch = replace(input_batch, seq_lens_cpu_upper_bound=bounds)
         restore(memory, poisoned)
         as_recorded = _built(
@@ -123,12 +124,6 @@ class VerifyingModelState:
             input_batch, *step, kv_cache_config, **rest
         )
         return built
-
-    def _frozen_bounds(self, key: GraphKey) -> torch.Tensor:
-        """The host bounds that the recording of ``key`` was made with."""
-        bounds = torch.zeros(key.num_reqs_after_padding, dtype=torch.int32)
-        bounds[: key.num_reqs] = self.max_model_len
-        return bounds
 
     def _step_problems(
         self, input_batch: Any, key: GraphKey, memory: Mapping[str, torch.Tensor]

@@ -271,8 +271,17 @@ class _ShortAtEdges(TorchSlidingWindowBuilder):
 
 def window_short_at_block_edges(name: str, query_len: int, recorder: str) -> Subject:
     """Both sides count one slot too few where a sequence ends at a block's end."""
-    subject = torch_decode(name, query_len, recorder)
-    _with_builder(subject, "sliding_window", _ShortAtEdges)
+    return _on_both_sides(torch_decode(name, query_len, recorder), _ShortAtEdges)
+
+
+def follows_bound(name: str, query_len: int, recorder: str) -> Subject:
+    """Both sides take every length from the host's bound, which a recording freezes."""
+    return _on_both_sides(torch_decode(name, query_len, recorder), _FrozenLength)
+
+
+def _on_both_sides(subject: Subject, cls: type[object]) -> Subject:
+    """``subject`` with a sliding-window builder of ``cls``, its eager twin too."""
+    _with_builder(subject, "sliding_window", cls)
     twin: Any = subject.eager_state
     twin.sliding_window = _state(subject).sliding_window
     return subject

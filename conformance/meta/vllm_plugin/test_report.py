@@ -22,6 +22,7 @@ REPORT = Report(
         GroupReport(1, "OtherBuilder", 1, False, "HOST_VALUES: its parameter follows"),
     ),
     capture_s=0.416,
+    judge_s=0.25,
     memory_bytes=3 << 20,
     steps_replayed=120,
     steps_verified=120,
@@ -37,7 +38,7 @@ def test_the_start_up_table_has_a_row_for_everything_recorded_or_not() -> None:
         "  mode              verify",
         "  recorder          cuda",
         "  keys              63 of 64 recorded, 2 without device work",
-        "  capture           0.42 s, 3.0 MiB",
+        "  capture           0.42 s (judging 0.25 s), 3.0 MiB",
         "  group 0           recorded: FlashAttentionMetadataBuilder, 28 layers "
         "(judged sampled)",
         "  group 1           eager: OtherBuilder, 1 layer "

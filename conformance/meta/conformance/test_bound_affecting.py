@@ -1,0 +1,59 @@
+"""A field that follows a bound may be as the recording's bounds make it, no more."""
+
+from collections.abc import Callable
+
+import pytest
+
+from graphparity.conformance import comparer
+from graphparity.conformance.checks import check_history, check_step
+from graphparity.conformance.comparer import ParityError
+from graphparity.conformance.decode_batches import DecodeBatch, EagerBatch
+from graphparity.conformance.meta.conformance import faulty_subjects as faults
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.fastpath.graph_key import GraphKey
+
+Maker = Callable[[str, int, str], Subject]
+
+BATCH = DecodeBatch(GraphKey(3, 4, 6, 8), (5, 16, 17), (3, 1, 2), seed=1)
+WINDOW = ("decode_swa_indices", "decode_swa_lens")
+"""Fields and buffers that follow the host's bound in ``follows_bound``."""
+
+
+@pytest.fixture
+def window_follows_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window's fields are declared to follow a bound."""
+    declared = dict.fromkeys(WINDOW, "a test's")
+    monkeypatch.setattr(comparer, "BOUND_AFFECTING_FIELDS", declared)
+
+
+def subject_of(maker: Maker) -> Subject:
+    """A freshly made faulty subject."""
+    return maker(faults.name_of(maker, 2), 2, "emulated")
+
+
+def test_undeclared_it_is_a_difference() -> None:
+    """Exact is the default."""
+    with pytest.raises(ParityError, match="decode_swa_indices"):
+        check_step(subject_of(faults.follows_bound), BATCH)
+
+
+@pytest.mark.usefixtures("window_follows_bound")
+def test_declared_it_may_be_as_the_recording_s_bounds_make_it() -> None:
+    """The replay equals an eager build with the bounds that the key is recorded with;
+    an eager step has no recording, and is compared exactly.
+    """
+    subject = subject_of(faults.follows_bound)
+    check_step(subject, BATCH)
+    check_step(subject, EagerBatch(BATCH))
+
+
+@pytest.mark.usefixtures("window_follows_bound")
+@pytest.mark.parametrize(
+    "fault", [faults.stale_padded_tail, faults.frozen_host_value, faults.moved_address]
+)
+def test_declared_it_may_differ_in_no_other_way(fault: Maker) -> None:
+    """What no bound explains is found as before."""
+    subject = subject_of(fault)
+    later = DecodeBatch(BATCH.key, (6, 18, 41), (0, 4, 2), seed=2)
+    with pytest.raises(ParityError):
+        check_history(subject, [BATCH, later])
