@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,10 +31,15 @@ def host_time(call: Callable[[], object], *, num_calls: int = 400) -> HostTime:
         nanoseconds.append(time.perf_counter_ns() - begin)
         if index % SYNCHRONIZE_EVERY == 0:
             wait_for_gpu()
-    nanoseconds.sort()
+    return summary_of(nanoseconds)
+
+
+def summary_of(nanoseconds: Sequence[int]) -> HostTime:
+    """Median and 99th percentile of at least one call."""
+    ordered = sorted(nanoseconds)
     return HostTime(
-        round(statistics.median(nanoseconds) / 1e3, 2),
-        round(nanoseconds[int(len(nanoseconds) * 0.99)] / 1e3, 2),
+        round(statistics.median(ordered) / 1e3, 2),
+        round(ordered[int(len(ordered) * 0.99)] / 1e3, 2),
     )
 
 

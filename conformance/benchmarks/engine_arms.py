@@ -1,0 +1,136 @@
+"""Eager and replayed metadata builds in one engine, switched from step to step.
+
+The engine runs in mode ``verify`` in this process. An arm is what its model state's
+``prepare_attn`` is for a while: vLLM's own function, the replaying one of mode
+``replay``, or the verifying one.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+PrepareAttn = Callable[..., Any]
+
+SETTLING_STEPS = 4
+"""Steps of a block that are not counted: the host runs ahead of the GPU."""
+
+
+def arms_of(state: Any) -> dict[str, PrepareAttn]:
+    """The three ``prepare_attn`` of a plugged-in state whose mode is ``verify``."""
+    from vllm.v1.worker.gpu.model_states.default import (  # noqa: PLC0415
+        DefaultModelState,
+    )
+
+    from graphparity.fastpath.vllm_plugin.verify import (  # noqa: PLC0415
+        VerifyingModelState,
+    )
+
+    replaying: Any = super(VerifyingModelState, state)
+    return {
+        "eager": partial(DefaultModelState.prepare_attn, state),
+        "replayed": replaying.prepare_attn,
+        "verified": type(state).prepare_attn.__get__(state),
+    }
+
+
+@contextmanager
+def arm(state: Any, prepare_attn: PrepareAttn) -> Iterator[None]:
+    """While active, ``state`` prepares its metadata by ``prepare_attn``."""
+    vars(state)["prepare_attn"] = prepare_attn
+    try:
+        yield
+    finally:
+        del vars(state)["prepare_attn"]
+
+
+class BlockClock:
+    """Alternates two arms in blocks of steps, and times every step.
+
+    The order is eager, replayed, replayed, eager, so that a drift cancels out.
+
+    Args:
+        runner: vLLM's ``GPUModelRunner``.
+        num_pairs: blocks of each arm.
+        block_steps: steps of a block, the settling ones included.
+    """
+
+    def __init__(self, runner: Any, num_pairs: int, block_steps: int) -> None:
+        self._runner, self._state = runner, runner.model_state
+        self._block_steps = block_steps
+        order = ["eager", "replayed", "replayed", "eager"]
+        self._blocks = (order * num_pairs)[: 2 * num_pairs]
+        self.build_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
+        self._starts: list[list[int]] = []
+        arms = arms_of(self._state)
+        self._timed = {
+            name: _timed(arms[name], spans, self._state._full_mode)
+            for name, spans in self.build_ns.items()
+        }
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every block, and the step after the last, has begun."""
+        num_begun = len(self._starts)
+        return num_begun > len(self._blocks)
+
+    @contextmanager
+    def running(self, warm_up_steps: int) -> Iterator[None]:
+        """Count the runner's steps from the one after ``warm_up_steps``."""
+        execute_model, self._to_skip = self._runner.execute_model, warm_up_steps
+
+        def execute(*args: Any, **kwargs: Any) -> Any:
+            self._tick()
+            return execute_model(*args, **kwargs)
+
+        self._runner.execute_model = execute
+        try:
+            yield
+        finally:
+            del self._runner.execute_model
+            vars(self._state).pop("prepare_attn", None)
+
+    def block_steps_us(self) -> dict[str, list[list[float]]]:
+        """Arm -> the microseconds of the counted steps of each of its blocks."""
+        found: dict[str, list[list[float]]] = {"eager": [], "replayed": []}
+        for index, name in enumerate(self._blocks):
+            starts = [*self._starts[index], self._starts[index + 1][0]]
+            steps = [(after - before) / 1e3 for before, after in pairwise(starts)]
+            found[name].append(steps[SETTLING_STEPS:])
+        return found
+
+    def _tick(self) -> None:
+        if self._to_skip:
+            self._to_skip -= 1
+            return
+        if self.is_complete:
+            return
+        if not self._starts or len(self._starts[-1]) == self._block_steps:
+            self._begin_block()
+        self._starts[-1].append(time.perf_counter_ns())
+
+    def _begin_block(self) -> None:
+        self._starts.append([])
+        if self.is_complete:
+            vars(self._state).pop("prepare_attn", None)
+            return
+        name = self._blocks[len(self._starts) - 1]
+        vars(self._state)["prepare_attn"] = self._timed[name]
+
+
+def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAttn:
+    """``call``, which notes the nanoseconds of every FULL step's build."""
+
+    def prepare_attn(
+        input_batch: Any, cudagraph_mode: object, *args: Any, **kw: Any
+    ) -> Any:
+        begin = time.perf_counter_ns()
+        metadata = call(input_batch, cudagraph_mode, *args, **kw)
+        end = time.perf_counter_ns()
+        if cudagraph_mode is full_mode:
+            spans.append(end - begin)
+        return metadata
+
+    return prepare_attn

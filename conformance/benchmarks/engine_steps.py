@@ -1,0 +1,201 @@
+"""Decode steps of a real vLLM engine on a GPU: eager beside replayed metadata builds.
+
+``python -m graphparity.conformance.benchmarks.engine_steps --out engine-steps.json``
+starts one engine a configuration, with random weights, in this process. For every
+batch size it checks that the tokens of both arms are equal and that every replayed step
+passes ``verify``, then times blocks of decode steps that alternate between the arms
+(``engine_arms``). The file is written after every row, and rows that it holds are not
+measured again. It exits with 1 if a row could not be measured, or was not equal.
+"""
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from graphparity.conformance.benchmarks.engine import (
+    CONFIGURATIONS,
+    ENVIRONMENT,
+    LONGEST_PROMPT,
+    MAX_MODEL_LEN,
+    Configuration,
+    Engine,
+)
+from graphparity.conformance.benchmarks.engine_arms import BlockClock, arm, arms_of
+from graphparity.conformance.benchmarks.metadata_builds import environment
+from graphparity.conformance.benchmarks.timing import (
+    HostTime,
+    launch_floor,
+    summary_of,
+)
+
+BLOCK_STEPS, WARM_UP_STEPS = 40, 16
+CHECKED_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """One batch size of one configuration; times in microseconds."""
+
+    configuration: str
+    batch: int
+    tokens_equal: bool
+    steps_verified: int
+    missing_recordings: int
+    build_eager: HostTime
+    build_replayed: HostTime
+    launch_floor: HostTime
+    step_eager: float
+    step_replayed: float
+    """Medians over blocks of the block's median step."""
+    num_pairs: int
+    change_percent: float
+    """Mean over pairs of blocks of how much longer a replayed step is."""
+    change_percent_95: tuple[float, float]
+    blocks_us: dict[str, list[float]]
+    """Arm -> the median step of each of its blocks."""
+
+
+def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
+    """Check a batch size, then time it."""
+    state, arms = engine.state, arms_of(engine.state)
+    verified_before = state.num_verified
+    tokens = {}
+    for arm_name in ("eager", "verified", "replayed"):
+        with arm(state, arms[arm_name]):
+            tokens[arm_name] = engine.generate(batch, CHECKED_TOKENS)
+    floor = launch_floor()
+    clock = BlockClock(engine.runner, num_pairs, BLOCK_STEPS)
+    with clock.running(WARM_UP_STEPS):
+        engine.generate(batch, _tokens_to_fill(num_pairs, 1 + engine.num_drafts))
+    medians = {
+        arm_name: [statistics.median(block) for block in blocks]
+        for arm_name, blocks in clock.block_steps_us().items()
+    }
+    change, interval = _change_percent(medians["eager"], medians["replayed"])
+    return Row(
+        configuration=name,
+        batch=batch,
+        tokens_equal=tokens["eager"] == tokens["replayed"] == tokens["verified"],
+        steps_verified=state.num_verified - verified_before,
+        missing_recordings=engine.report()["steps_eager"]["MISSING_RECORDING"],
+        build_eager=summary_of(clock.build_ns["eager"]),
+        build_replayed=summary_of(clock.build_ns["replayed"]),
+        launch_floor=floor,
+        step_eager=round(statistics.median(medians["eager"]), 1),
+        step_replayed=round(statistics.median(medians["replayed"]), 1),
+        num_pairs=num_pairs,
+        change_percent=change,
+        change_percent_95=interval,
+        blocks_us={it: [round(us, 1) for us in medians[it]] for it in medians},
+    )
+
+
+def _tokens_to_fill(num_pairs: int, tokens_a_step: int) -> int:
+    """Tokens of a request with which every block fills, whatever is accepted."""
+    num_steps = 2 * num_pairs * BLOCK_STEPS + 2 * WARM_UP_STEPS
+    return min(tokens_a_step * num_steps, MAX_MODEL_LEN - LONGEST_PROMPT)
+
+
+def _change_percent(
+    eager: Sequence[float], replayed: Sequence[float]
+) -> tuple[float, tuple[float, float]]:
+    """Mean of the pairs' changes, with a 95 % interval by resampling pairs."""
+    changes = 100 * (np.array(replayed) / np.array(eager) - 1)
+    drawn = np.random.default_rng(0).choice(changes, (10_000, len(changes)))
+    low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
+    return round(float(changes.mean()), 2), (
+        round(float(low), 2),
+        round(float(high), 2),
+    )
+
+
+def run(
+    configuration: Configuration, done: list[dict[str, Any]], num_pairs: int
+) -> Iterator[dict[str, Any]]:
+    """The rows of a configuration that are not ``done``, as plain data."""
+    measured = {(row["configuration"], row["batch"]) for row in done}
+    batches = [
+        batch
+        for batch in configuration.batches
+        if (configuration.name, batch) not in measured
+    ]
+    if not batches:
+        return
+    engine = Engine(configuration)
+    start_up = {"start_s": round(engine.start_s, 1), "report": engine.report()}
+    for batch in batches:
+        row = measure(engine, configuration.name, batch, num_pairs)
+        yield asdict(row) | start_up
+    del engine
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+def print_rows(rows: Sequence[dict[str, Any]]) -> None:
+    """Print all rows as a table."""
+    table = Table(title="Engine steps on a GPU, microseconds")
+    for column in ("configuration", "batch", "build eager", "replayed", "floor"):
+        table.add_column(column)
+    for column in ("step eager", "replayed", "change % [95 %]", "verified", "tokens"):
+        table.add_column(column)
+    for row in rows:
+        low, high = row["change_percent_95"]
+        table.add_row(
+            row["configuration"],
+            str(row["batch"]),
+            *(_shown(row[it]) for it in ("build_eager", "build_replayed")),
+            _shown(row["launch_floor"]),
+            str(row["step_eager"]),
+            str(row["step_replayed"]),
+            f"{row['change_percent']:+} [{low:+}, {high:+}]",
+            str(row["steps_verified"]),
+            "equal" if row["tokens_equal"] else "DIFFER",
+        )
+    Console(width=150).print(table)
+
+
+def _shown(times: dict[str, float]) -> str:
+    return f"{times['median']} ({times['p99']})"
+
+
+def main() -> int:
+    """Measure what is missing in the file, write it, and print all of it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="the JSON file")
+    parser.add_argument("--only", default="", help="names that contain this")
+    parser.add_argument("--pairs", type=int, default=20, help="blocks of each arm")
+    options = parser.parse_args()
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    rows = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    num_failed = 0
+    for configuration in CONFIGURATIONS:
+        if options.only not in configuration.name:
+            continue
+        try:
+            for row in run(configuration, rows, options.pairs):
+                rows.append(row)
+                figures = {"environment": environment(), "rows": rows}
+                options.out.write_text(json.dumps(figures, indent=1))
+        except Exception:  # noqa: BLE001, the other configurations are still measured
+            traceback.print_exc()
+            num_failed += 1
+    print_rows(rows)
+    return int(num_failed > 0 or not all(row["tokens_equal"] for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
