@@ -41,8 +41,11 @@ CPU_ONLY = {"cpu_attention": "its schedule is an operator of vLLM's CPU build"}
 """Cases that a GPU machine cannot make -> why."""
 
 
-def make_build(name: str, device: torch.device = CPU) -> GroupBuild:
-    """The build of the case `name` in a fresh deployment on `device`.
+def make_build(
+    name: str, device: torch.device = CPU, max_num_seqs: int = 16
+) -> GroupBuild:
+    """The build of the case `name` in a fresh deployment on `device`, for at most
+    `max_num_seqs` requests a step.
 
     Raises RuntimeError if this process, or the GPU, is of another flavour.
     """
@@ -57,7 +60,7 @@ def make_build(name: str, device: torch.device = CPU) -> GroupBuild:
         make_group_build,
     )
 
-    return make_group_build(case, device)
+    return make_group_build(case, device, max_num_seqs)
 
 
 def _recordable(

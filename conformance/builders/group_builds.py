@@ -32,10 +32,18 @@ from graphparity.fastpath.step_inputs import write_step_inputs
 _BUILDER_PATH = f"builders.{LAYER_NAME}."
 
 
-def make_group_build(case: BuilderCase, device: torch.device) -> GroupBuild:
+def make_group_build(
+    case: BuilderCase, device: torch.device, max_num_seqs: int
+) -> GroupBuild:
     """The build of `case` in a deployment of its own, warmed up."""
     setting = setting_of(case.name, case.flavour, case.query_len)
-    config = DeploymentConfig(case.flavour, case.query_len, device=device)
+    config = DeploymentConfig(
+        case.flavour,
+        case.query_len,
+        device=device,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=8 * max_num_seqs,
+    )
     deployment = deploy_group(config, setting)
     is_hybrid = isinstance(setting.spec, MambaSpec)
     build_cls = HybridGroupBuild if is_hybrid else DefaultGroupBuild
