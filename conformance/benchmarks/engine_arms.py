@@ -64,9 +64,9 @@ class BlockClock:
         self._blocks = (order * num_pairs)[: 2 * num_pairs]
         self.build_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
         self._starts: list[list[int]] = []
-        arms = arms_of(self._state)
+        self._arms = arms_of(self._state)
         self._timed = {
-            name: _timed(arms[name], spans, self._state._full_mode)
+            name: _timed(self._arms[name], spans, self._state._full_mode)
             for name, spans in self.build_ns.items()
         }
 
@@ -78,7 +78,9 @@ class BlockClock:
 
     @contextmanager
     def running(self, warm_up_steps: int) -> Iterator[None]:
-        """Count the runner's steps from the one after ``warm_up_steps``."""
+        """Count the runner's steps from the one after ``warm_up_steps``; before and
+        after, they replay.
+        """
         execute_model, self._to_skip = self._runner.execute_model, warm_up_steps
 
         def execute(*args: Any, **kwargs: Any) -> Any:
@@ -87,13 +89,22 @@ class BlockClock:
 
         self._runner.execute_model = execute
         try:
-            yield
+            with arm(self._state, self._arms["replayed"]):
+                yield
         finally:
             del self._runner.execute_model
-            vars(self._state).pop("prepare_attn", None)
 
     def block_steps_us(self) -> dict[str, list[list[float]]]:
-        """Arm -> the microseconds of the counted steps of each of its blocks."""
+        """Arm -> the microseconds of the counted steps of each of its blocks.
+
+        Raises:
+            RuntimeError: the runner did too few steps.
+        """
+        if not self.is_complete:
+            raise RuntimeError(
+                f"only {len(self._starts)} of {len(self._blocks)} blocks began: let "
+                "the requests run longer."
+            )
         found: dict[str, list[list[float]]] = {"eager": [], "replayed": []}
         for index, name in enumerate(self._blocks):
             starts = [*self._starts[index], self._starts[index + 1][0]]
@@ -113,11 +124,9 @@ class BlockClock:
 
     def _begin_block(self) -> None:
         self._starts.append([])
-        if self.is_complete:
-            vars(self._state).pop("prepare_attn", None)
-            return
-        name = self._blocks[len(self._starts) - 1]
-        vars(self._state)["prepare_attn"] = self._timed[name]
+        if not self.is_complete:
+            name = self._blocks[len(self._starts) - 1]
+            vars(self._state)["prepare_attn"] = self._timed[name]
 
 
 def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAttn:
