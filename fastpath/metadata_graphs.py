@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders.protocol import (
@@ -53,7 +53,7 @@ class MetadataGraphs:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._recordings: dict[GraphKey, Recording] = {}
+        self._recordings: dict[tuple[int, int, int, int], Recording] = {}
         self._refusals: dict[GraphKey, CaptureError] = {}
         self.num_replayed = 0
         self.eager_steps: Counter[EagerReason] = Counter()
@@ -64,7 +64,7 @@ class MetadataGraphs:
     @property
     def recordings(self) -> Mapping[GraphKey, Recording]:
         """The recordings by key, read-only."""
-        return MappingProxyType(self._recordings)
+        return MappingProxyType(cast(dict[GraphKey, Recording], self._recordings))
 
     @property
     def refusals(self) -> Mapping[GraphKey, CaptureError]:
@@ -92,18 +92,22 @@ class MetadataGraphs:
         for key in keys:
             self._capture(key, stage(key))
 
-    def replay(self, key: GraphKey) -> AttnMetadata | None:
+    def replay(self, key: tuple[int, int, int, int]) -> AttnMetadata | None:
         """Refresh the builders' buffers by replaying the build of ``key``.
+
+        Args:
+            key: the four numbers of a ``GraphKey``.
 
         Returns the metadata that reads those buffers; None, with the reason
         counted, if the key has no recording.
         """
         recording = self._recordings.get(key)
         if recording is None:
-            self._count_unrecorded(key)
+            self._count_unrecorded(GraphKey(*key))
             return None
-        if recording.launch is not None:
-            recording.launch()
+        launch = recording.launch
+        if launch is not None:
+            launch()
         self.num_replayed += 1
         return recording.attn_metadata
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
-from graphparity.fastpath.graph_key import GraphKey, graph_key
+from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import (
     AttnMetadata,
     BuildFn,
@@ -142,12 +142,26 @@ class _SpecializedModelState:
         ubatch_idx: int = 0,
         **kwargs: Any,
     ) -> AttnMetadata:
-        """The step's metadata: replayed for a recorded decode step, else built."""
-        reason = self._eager_reason(
-            input_batch, cudagraph_mode, for_capture, ubatch_idx
-        )
-        if reason is None:
-            attn_metadata = self.graphs.replay(graph_key(input_batch))
+        """The step's metadata: replayed for a recorded decode step, else built.
+
+        A replay is written out: every call costs what a step was to be spared. Its
+        condition is that of ``_eager_reason``; a bare tuple finds a ``GraphKey``.
+        """
+        if (
+            cudagraph_mode is self._full_mode
+            and not for_capture
+            and not input_batch.has_prefill
+            and input_batch.max_query_len is None
+            and not ubatch_idx
+        ):
+            attn_metadata = self.graphs.replay(
+                (
+                    input_batch.num_reqs,
+                    input_batch.num_reqs_after_padding,
+                    input_batch.num_tokens,
+                    input_batch.num_tokens_after_padding,
+                )
+            )
             if attn_metadata is not None:
                 if self._complete_replay is None:
                     return attn_metadata
@@ -161,6 +175,10 @@ class _SpecializedModelState:
                     **kwargs,
                 )
         else:
+            reason = self._eager_reason(
+                input_batch, cudagraph_mode, for_capture, ubatch_idx
+            )
+            assert reason is not None, "a decode step that may be replayed was not"
             self.graphs.count_eager(reason)
         return self._build_eagerly(
             input_batch,

@@ -120,6 +120,9 @@ def _write_slot_mappings(
 def _distinct_block_ids(
     rng: np.random.Generator, num_blocks: int, count: int
 ) -> npt.NDArray[np.int64]:
-    """Ids above the null block's, distinct as far as there are blocks."""
+    """Ids above the null block's, distinct as far as there are blocks, in random order
+    from a random first one: the cost does not follow the size of the cache.
+    """
     num_usable = num_blocks - 1
-    return 1 + rng.permutation(max(num_usable, count))[:count] % num_usable
+    first = rng.integers(num_usable)
+    return 1 + (first + rng.permutation(count)) % num_usable

@@ -46,6 +46,22 @@ def arm(state: Any, prepare_attn: PrepareAttn) -> Iterator[None]:
         del vars(state)["prepare_attn"]
 
 
+def probing(
+    prepare_attn: PrepareAttn, launch: Callable[[], None], spans: list[int]
+) -> PrepareAttn:
+    """``prepare_attn`` behind a launch whose nanoseconds are noted: what the launch of
+    a graph costs between the other work of a step, when nothing of it is cached.
+    """
+
+    def prepare_attn_after_launch(*args: Any, **kwargs: Any) -> Any:
+        begin = time.perf_counter_ns()
+        launch()
+        spans.append(time.perf_counter_ns() - begin)
+        return prepare_attn(*args, **kwargs)
+
+    return prepare_attn_after_launch
+
+
 class BlockClock:
     """Alternates two arms in blocks of steps, and times every step.
 

@@ -33,16 +33,22 @@ from graphparity.conformance.benchmarks.engine import (
     Configuration,
     Engine,
 )
-from graphparity.conformance.benchmarks.engine_arms import BlockClock, arm, arms_of
+from graphparity.conformance.benchmarks.engine_arms import (
+    BlockClock,
+    arm,
+    arms_of,
+    probing,
+)
 from graphparity.conformance.benchmarks.metadata_builds import environment
 from graphparity.conformance.benchmarks.timing import (
     HostTime,
     launch_floor,
+    small_graph,
     summary_of,
 )
 
-BLOCK_STEPS, WARM_UP_STEPS = 40, 16
-CHECKED_TOKENS = 64
+BLOCK_STEPS, WARM_UP_STEPS = 30, 16
+CHECKED_TOKENS, PROBED_TOKENS = 64, 256
 
 
 @dataclass(frozen=True)
@@ -57,26 +63,30 @@ class Row:
     build_eager: HostTime
     build_replayed: HostTime
     launch_floor: HostTime
+    """Launching a graph of one small kernel, again and again."""
+    launch_floor_in_step: HostTime
+    """The same between the other work of the engine's steps."""
     step_eager: float
     step_replayed: float
     """Medians over blocks of the block's median step."""
     num_pairs: int
     change_percent: float
-    """Mean over pairs of blocks of how much longer a replayed step is."""
+    """Median over pairs of blocks of how much longer a replayed step is."""
     change_percent_95: tuple[float, float]
     blocks_us: dict[str, list[float]]
     """Arm -> the median step of each of its blocks."""
 
 
 def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
-    """Check a batch size, then time it."""
+    """Check a batch size, then time it by at most ``num_pairs`` pairs of blocks."""
     state, arms = engine.state, arms_of(engine.state)
     verified_before = state.num_verified
     tokens = {}
     for arm_name in ("eager", "verified", "replayed"):
         with arm(state, arms[arm_name]):
             tokens[arm_name] = engine.generate(batch, CHECKED_TOKENS)
-    floor = launch_floor()
+    floor, floor_in_step = launch_floor(), _launch_floor_in_step(engine, batch)
+    num_pairs = min(num_pairs, _pairs_that_fit(1 + engine.num_drafts))
     clock = BlockClock(engine.runner, num_pairs, BLOCK_STEPS)
     with clock.running(WARM_UP_STEPS):
         engine.generate(batch, _tokens_to_fill(num_pairs, 1 + engine.num_drafts))
@@ -94,6 +104,7 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
         build_eager=summary_of(clock.build_ns["eager"]),
         build_replayed=summary_of(clock.build_ns["replayed"]),
         launch_floor=floor,
+        launch_floor_in_step=floor_in_step,
         step_eager=round(statistics.median(medians["eager"]), 1),
         step_replayed=round(statistics.median(medians["replayed"]), 1),
         num_pairs=num_pairs,
@@ -103,23 +114,35 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
     )
 
 
+def _launch_floor_in_step(engine: Engine, batch: int) -> HostTime:
+    spans: list[int] = []
+    replayed = arms_of(engine.state)["replayed"]
+    probe = probing(replayed, small_graph().replay, spans)
+    with arm(engine.state, probe):
+        engine.generate(batch, PROBED_TOKENS)
+    return summary_of(spans)
+
+
+def _pairs_that_fit(tokens_a_step: int) -> int:
+    """Pairs of blocks that fit into the longest sequence, whatever is accepted."""
+    num_steps = (MAX_MODEL_LEN - LONGEST_PROMPT) // tokens_a_step
+    return (num_steps - 2 * WARM_UP_STEPS) // (2 * BLOCK_STEPS)
+
+
 def _tokens_to_fill(num_pairs: int, tokens_a_step: int) -> int:
     """Tokens of a request with which every block fills, whatever is accepted."""
-    num_steps = 2 * num_pairs * BLOCK_STEPS + 2 * WARM_UP_STEPS
-    return min(tokens_a_step * num_steps, MAX_MODEL_LEN - LONGEST_PROMPT)
+    return tokens_a_step * (2 * num_pairs * BLOCK_STEPS + 2 * WARM_UP_STEPS)
 
 
 def _change_percent(
     eager: Sequence[float], replayed: Sequence[float]
 ) -> tuple[float, tuple[float, float]]:
-    """Mean of the pairs' changes, with a 95 % interval by resampling pairs."""
+    """Median of the pairs' changes, with a 95 % interval by resampling pairs."""
     changes = 100 * (np.array(replayed) / np.array(eager) - 1)
     drawn = np.random.default_rng(0).choice(changes, (10_000, len(changes)))
-    low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
-    return round(float(changes.mean()), 2), (
-        round(float(low), 2),
-        round(float(high), 2),
-    )
+    bounds = np.quantile(np.median(drawn, axis=1), [0.025, 0.975])
+    low, high = (round(float(bound), 2) for bound in bounds)
+    return round(float(np.median(changes)), 2), (low, high)
 
 
 def run(
@@ -147,7 +170,9 @@ def run(
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     """Print all rows as a table."""
     table = Table(title="Engine steps on a GPU, microseconds")
-    for column in ("configuration", "batch", "build eager", "replayed", "floor"):
+    for column in ("configuration", "batch", "build eager", "replayed"):
+        table.add_column(column)
+    for column in ("floor", "floor in step"):
         table.add_column(column)
     for column in ("step eager", "replayed", "change % [95 %]", "verified", "tokens"):
         table.add_column(column)
@@ -157,14 +182,14 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
             row["configuration"],
             str(row["batch"]),
             *(_shown(row[it]) for it in ("build_eager", "build_replayed")),
-            _shown(row["launch_floor"]),
+            *(_shown(row[it]) for it in ("launch_floor", "launch_floor_in_step")),
             str(row["step_eager"]),
             str(row["step_replayed"]),
             f"{row['change_percent']:+} [{low:+}, {high:+}]",
             str(row["steps_verified"]),
             "equal" if row["tokens_equal"] else "DIFFER",
         )
-    Console(width=150).print(table)
+    Console(width=180).print(table)
 
 
 def _shown(times: dict[str, float]) -> str:
@@ -176,7 +201,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="the JSON file")
     parser.add_argument("--only", default="", help="names that contain this")
-    parser.add_argument("--pairs", type=int, default=20, help="blocks of each arm")
+    parser.add_argument("--pairs", type=int, default=40, help="blocks of each arm")
     options = parser.parse_args()
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)

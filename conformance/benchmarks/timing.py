@@ -44,12 +44,17 @@ def summary_of(nanoseconds: Sequence[int]) -> HostTime:
 
 
 def launch_floor() -> HostTime:
-    """The host time of launching a graph of one small kernel."""
+    """The host time of launching a graph of one small kernel, again and again."""
+    return host_time(small_graph().replay, num_calls=2000)
+
+
+def small_graph() -> torch.cuda.CUDAGraph:
+    """A CUDA graph of one small kernel."""
     buffer = torch.zeros(64, dtype=torch.int32, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         buffer.add_(1)
-    return host_time(graph.replay, num_calls=2000)
+    return graph
 
 
 def wait_for_gpu() -> None:

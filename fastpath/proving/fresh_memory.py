@@ -15,7 +15,9 @@ T = TypeVar("T")
 FILLS = (0x00, 0xFF)
 """What fresh memory holds before the first build and before the second."""
 
-_SIZES = tuple(512 * 2**power for power in range(11))
+_SIZES = (*range(512, 8192, 512), *(2**power for power in range(13, 20)))
+"""Bytes: every size of a small block up to 8 KiB, then powers of two. A freed block of
+a size that is not filled would hold what an earlier build left in it."""
 _BLOCKS = 8
 """Blocks of each size, more than a build allocates at a time."""
 

@@ -47,27 +47,39 @@ def replay_step(build: GroupBuild, recorded: Capture, staged: Capture) -> Replay
     before = image_of(memory)
     if recorded.graph.num_nodes:
         recorded.graph.replay()
-    replayed = _result(memory, recorded.metadata)
-    eager = _eager(memory, before, staged.staged_build, replayed)
-    as_recorded = _eager(memory, before, recorded.staged_build, replayed)
+    replayed = result_of(memory, recorded.metadata)
+    eager = eager_result(memory, before, staged.staged_build, replayed)
+    as_recorded = eager_result(memory, before, recorded.staged_build, replayed)
     restore(memory, before)
     return ReplayedStep(before, replayed, eager, as_recorded)
 
 
-def _eager(
+def result_of(memory: Mapping[str, torch.Tensor], metadata: object) -> BuildResult:
+    """What a build that returned ``metadata`` left in ``memory``."""
+    return BuildResult(image_of(memory), leaves(metadata))
+
+
+def eager_result(
     memory: Mapping[str, torch.Tensor],
     before: MemoryImage,
-    staged_build: Callable[[], object],
+    build: Callable[[], object],
     replayed: BuildResult,
 ) -> BuildResult:
-    """What an eager build leaves; elements that it leaves undefined are as replayed."""
+    """What an eager build leaves; elements that it leaves undefined are as replayed.
 
-    def build() -> BuildResult:
+    Args:
+        memory: all that the build reads and writes.
+        before: what ``memory`` held before the replay.
+        build: the eager build, which returns metadata; on a GPU it is called twice.
+        replayed: what the replay left.
+    """
+
+    def build_again() -> BuildResult:
         restore(memory, before)
-        return _result(memory, staged_build())
+        return result_of(memory, build())
 
     devices = {tensor.device for tensor in memory.values()}
-    return _defined(replayed, *build_over_fills(devices, build))
+    return _defined(replayed, *build_over_fills(devices, build_again))
 
 
 def _defined(
@@ -84,7 +96,3 @@ def _defined(
             value = define_as(values[0], leaf.value, values[1])
             found[path] = replace(leaf, value=value)
     return BuildResult(defined, found)
-
-
-def _result(memory: Mapping[str, torch.Tensor], metadata: object) -> BuildResult:
-    return BuildResult(image_of(memory), leaves(metadata))

@@ -2,14 +2,15 @@
 
 In the order that lets nothing hide: poison what the builders write, image of the
 memory, replay, image, put back, build eagerly, image, compare. The step then goes on
-with an eager build over the memory as it was before the poison. A host bound may
+with an eager build over the memory as it was before the poison. Elements that eager
+builds leave undefined are not compared (``proving.fresh_memory``). A host bound may
 exceed the eager build's, and what follows it on the device may differ, if it is what
 an eager build with the recording's bounds gives. Anything else that differs is an
 error with every path.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,14 +19,18 @@ from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.graph_key import GraphKey, graph_key
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.fastpath.proving.group_memory import (
-    MemoryImage,
     image_of,
     is_inside,
     restore,
     same_content,
     span_of,
 )
-from graphparity.fastpath.proving.leaves import Leaf, leaves
+from graphparity.fastpath.proving.leaves import Leaf
+from graphparity.fastpath.proving.replays import (
+    BuildResult,
+    eager_result,
+    result_of,
+)
 from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 from graphparity.fastpath.vllm_plugin.runner_group_build import distinct
 
@@ -44,16 +49,6 @@ _POISONABLE = (
 
 class VerifyError(RuntimeError):
     """A replayed step differs from the eager build; the message lists every path."""
-
-
-@dataclass(frozen=True)
-class BuiltStep:
-    """What one build of a step returned, and left in memory."""
-
-    leaves: Mapping[str, Leaf]
-    image: MemoryImage
-    layers: Mapping[str, str]
-    """Layer -> the first layer that shares its metadata object."""
 
 
 class VerifyingModelState:
@@ -99,22 +94,26 @@ class VerifyingModelState:
         before = image_of(memory)
         _poison(memory, self.plugged.written_paths)
         poisoned = image_of(memory)
-        replayed = _built(
-            memory, base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
+        replayed = result_of(
+            memory,
+            _described(
+                base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
+            ),
         )
+
+        def eager(batch: Any) -> BuildResult:
+            def build() -> AttnMetadata:
+                return _described(
+                    base._build_eagerly(batch, *step, kv_cache_config, **rest)
+                )
+
+            return eager_result(memory, poisoned, build, replayed)
+
         bounds = worst_case_bounds(key, self.max_model_len)
-        frozen_batch = replace(input_batch, seq_lens_cpu_upper_bound=bounds)
-        restore(memory, poisoned)
-        as_recorded = _built(
-            memory, base._build_eagerly(frozen_batch, *step, kv_cache_config, **rest)
-        )
-        restore(memory, poisoned)
-        eager = _built(
-            memory, base._build_eagerly(input_batch, *step, kv_cache_config, **rest)
-        )
+        as_recorded = eager(replace(input_batch, seq_lens_cpu_upper_bound=bounds))
         problems = [
             *self._step_problems(input_batch, key, memory),
-            *differences(replayed, eager, as_recorded, memory),
+            *differences(replayed, eager(input_batch), as_recorded, memory),
         ]
         if problems:
             raise VerifyError(_message(key, problems))
@@ -148,9 +147,9 @@ class VerifyingModelState:
 
 
 def differences(
-    replayed: BuiltStep,
-    eager: BuiltStep,
-    as_recorded: BuiltStep,
+    replayed: BuildResult,
+    eager: BuildResult,
+    as_recorded: BuildResult,
     memory: Mapping[str, torch.Tensor],
 ) -> Iterator[str]:
     """Every path at which a replay differs from the eager build, in one form:
@@ -162,13 +161,12 @@ def differences(
         as_recorded: what an eager build with the recording's host bounds leaves.
         memory: the buffers of runner and builders.
     """
-    if replayed.layers != eager.layers:
-        yield f"layers: {dict(replayed.layers)}, but should be {dict(eager.layers)}"
-    for path in eager.image:
-        follows = same_content(replayed.image[path], as_recorded.image[path])
-        if not follows and not same_content(replayed.image[path], eager.image[path]):
-            yield _difference(path, replayed.image[path], eager.image[path])
-        elif follows and not same_content(as_recorded.image[path], eager.image[path]):
+    for path, expected in eager.memory.items():
+        actual, frozen = replayed.memory[path], as_recorded.memory[path]
+        follows = same_content(actual, frozen)
+        if not follows and not same_content(actual, expected):
+            yield _difference(path, actual, expected)
+        elif follows and not same_content(frozen, expected):
             yield from _unbounded(path, replayed, eager)
     spans = [span_of(tensor) for tensor in memory.values()]
     for path in sorted({*replayed.leaves} | {*eager.leaves}):
@@ -181,9 +179,9 @@ def differences(
 
 def _leaf_differences(
     path: str,
-    replayed: BuiltStep,
-    eager: BuiltStep,
-    as_recorded: BuiltStep,
+    replayed: BuildResult,
+    eager: BuildResult,
+    as_recorded: BuildResult,
     spans: list[tuple[int, int]],
 ) -> Iterator[str]:
     mine, theirs = replayed.leaves[path], eager.leaves[path]
@@ -202,7 +200,7 @@ def _is_in(leaf: Leaf, spans: list[tuple[int, int]]) -> bool:
     return leaf.place is not None and is_inside(leaf.place.address, spans)
 
 
-def _unbounded(path: str, replayed: BuiltStep, eager: BuiltStep) -> Iterator[str]:
+def _unbounded(path: str, replayed: BuildResult, eager: BuildResult) -> Iterator[str]:
     """A difference that follows a host value: allowed if the metadata tells its
     readers of a bound that only grew.
     """
@@ -252,13 +250,12 @@ def _memory_of(
     }
 
 
-def _built(
-    memory: Mapping[str, torch.Tensor], attn_metadata: AttnMetadata
-) -> BuiltStep:
+def _described(attn_metadata: AttnMetadata) -> AttnMetadata:
+    """Every metadata object once, and under "layers" which layers share it."""
     firsts = distinct(attn_metadata)
     name_of = {id(metadata): name for name, metadata in firsts.items()}
-    layers = {name: name_of[id(it)] for name, it in attn_metadata.items()}
-    return BuiltStep(leaves(firsts), image_of(memory), layers)
+    shared = {name: name_of[id(it)] for name, it in attn_metadata.items()}
+    return {**firsts, "layers": shared}
 
 
 def _poison(memory: Mapping[str, torch.Tensor], written: frozenset[str]) -> None:

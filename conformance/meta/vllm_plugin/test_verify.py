@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from graphparity.fastpath.proving.group_memory import image_of
-from graphparity.fastpath.proving.leaves import leaves
-from graphparity.fastpath.vllm_plugin.verify import BuiltStep, differences
+from graphparity.fastpath.proving.leaves import Leaf
+from graphparity.fastpath.proving.replays import BuildResult, result_of
+from graphparity.fastpath.vllm_plugin.verify import differences
 
 
 @dataclass
@@ -28,7 +28,7 @@ MEMORY = {
 
 def _built(
     max_seq_len: int, seq_lens: list[int], schedule: int, *, shift: int = 0
-) -> BuiltStep:
+) -> BuildResult:
     """A build over ``MEMORY``, its metadata ``shift`` elements into the buffer."""
     lens = MEMORY["builder.seq_lens"]
     lens.copy_(torch.tensor(seq_lens))
@@ -37,10 +37,12 @@ def _built(
     metadata = Metadata(
         max_seq_len, lens[shift : shift + size], MEMORY["builder.schedule"]
     )
-    return BuiltStep(leaves({"layer": metadata}), image_of(MEMORY), {"layer": "layer"})
+    return result_of(MEMORY, {"layer": metadata, "layers": {"next": "layer"}})
 
 
-def _found(replayed: BuiltStep, eager: BuiltStep, as_recorded: BuiltStep) -> list[str]:
+def _found(
+    replayed: BuildResult, eager: BuildResult, as_recorded: BuildResult
+) -> list[str]:
     return list(differences(replayed, eager, as_recorded, MEMORY))
 
 
@@ -100,5 +102,7 @@ def test_a_frozen_host_value_without_a_bound_is_a_difference() -> None:
 def test_layers_that_share_otherwise_are_a_difference() -> None:
     """Which layers share a metadata object is part of the build."""
     build = _built(7, [5, 6, 7, 0], schedule=1)
-    other = BuiltStep(build.leaves, build.image, {"layer": "layer", "next": "layer"})
-    assert _found(build, other, build)[0].startswith("layers: {'layer': 'layer'}")
+    alone = {**build.leaves, "layers.next": Leaf("next")}
+    other = BuildResult(build.memory, alone)
+    found = _found(build, other, other)
+    assert found == ["layers.next: 'layer', but should be 'next'"]
