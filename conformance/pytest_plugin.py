@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from graphparity.conformance.builders.cases import CASES
+from graphparity.conformance.builders.cases import CASES, CPU_ONLY
 from graphparity.conformance.checks import Tally
 from graphparity.conformance.results import SubjectResult, print_results
 from graphparity.conformance.subjects.recorders import RECORDERS
@@ -30,6 +30,7 @@ from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
 DEFAULT_FAMILY = "torch-decode"
+DEFAULT_RECORDER = "emulated"
 DEFAULT_MAX_EXAMPLES = 10
 
 
@@ -100,8 +101,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--recorder",
-        default="emulated",
-        help=f"what records the builds: {', '.join(RECORDERS)} (default emulated)",
+        default=DEFAULT_RECORDER,
+        help=(
+            f"what records the builds: {', '.join(RECORDERS)} (default "
+            f"{DEFAULT_RECORDER})"
+        ),
     )
     group.addoption(
         "--max-examples",
@@ -137,6 +141,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs_reference: run on the subjects that have a reference only"
     )
+    config.addinivalue_line(
+        "markers",
+        "emulated_recorder_only: needs what no GPU gives, such as a graph without one "
+        "of its nodes; deselected under another recorder",
+    )
     config.stash[SESSION] = ConformanceSession(config)
     # A session within this process must not change what this one's name means.
     profile = f"conformance-{max_examples}"
@@ -166,6 +175,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.name.startswith("test_vllm_") and not any(map(is_vllm, names)):
         return True
     return None
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Deselect, and so count, what the recorder cannot run."""
+    if config.getoption("--recorder") == DEFAULT_RECORDER:
+        return
+    only = {item for item in items if item.get_closest_marker("emulated_recorder_only")}
+    items[:] = [item for item in items if item not in only]
+    if only:
+        config.hook.pytest_deselected(items=list(only))
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -258,10 +279,12 @@ def _subject_names(config: pytest.Config) -> list[str]:
 def _builder_cases(config: pytest.Config) -> list[str]:
     """The cases of the GPU flavour whose family of subjects is asked for."""
     families = {name.rpartition(":")[0] for name in _subject_names(config)}
+    left_out = CPU_ONLY if config.getoption("--recorder") == "cuda" else ()
     return [
         name
         for name, case in CASES.items()
         if f"deepseek-v41-{case.flavour.name.lower()}" in families
+        and name not in left_out
     ]
 
 

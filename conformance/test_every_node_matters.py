@@ -1,11 +1,14 @@
 """Removing any single recorded node must make the comparison fail."""
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from graphparity.conformance.decode_batches import DecodeBatch, decode_batches
 from graphparity.conformance.node_removal import unnoticed_nodes
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
+
+pytestmark = pytest.mark.emulated_recorder_only
 
 MAX_BATCHES = 32
 """Batches that a node's removal may stay unnoticed for before it counts as dead."""

@@ -12,6 +12,8 @@ from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 
+pytestmark = pytest.mark.emulated_recorder_only
+
 STATES = "vllm.v1.worker.gpu.model_states"
 DEEPSEEK_V41 = "vllm.models.deepseek_v41.nvidia"
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -21,6 +22,8 @@ from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
+
+pytestmark = pytest.mark.emulated_recorder_only
 
 CONFIG = PluginConfig(mode=Mode.VERIFY, log_interval_s=0)
 

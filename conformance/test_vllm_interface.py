@@ -17,6 +17,8 @@ from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBatch, InputBuffers
 from graphparity.reference.interface import ModelState
 
+pytestmark = pytest.mark.emulated_recorder_only
+
 WORKER = "vllm.v1.worker.gpu"
 DATACLASSES = {
     InputBatch: (f"{WORKER}.input_batch", "InputBatch"),

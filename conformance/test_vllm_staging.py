@@ -3,6 +3,7 @@
 Collected only for subjects of vLLM, whose process has it set up.
 """
 
+import pytest
 import torch
 from hypothesis import given, settings
 
@@ -11,6 +12,8 @@ from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.registry import load_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.step_inputs import NULL_BLOCK_ID
+
+pytestmark = pytest.mark.emulated_recorder_only
 
 
 def test_staged_tables_and_slots_are_the_runner_s(shortest_subject: str) -> None:

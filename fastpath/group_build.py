@@ -5,7 +5,7 @@ be recorded is decided per group, from what it does.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -19,6 +19,12 @@ class GroupBuild(Protocol):
     def name(self) -> str:
         """The builder's qualified class name, for people only: nothing is decided
         by it.
+        """
+
+    @property
+    def location(self) -> str:
+        """``file:line`` of the builder's ``build``: where to look for an operation of
+        which no place is known.
         """
 
     @property
@@ -39,3 +45,13 @@ class GroupBuild(Protocol):
         The build may be called any number of times while the inputs stand, and
         returns the group's metadata.
         """
+
+
+def source_of(function: Any) -> str:
+    """``file:line`` where a function or method is defined; "" if that is unknown."""
+    while not hasattr(function, "__code__"):
+        function = getattr(function, "func", getattr(function, "__func__", None))
+        if function is None:
+            return ""
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"

@@ -98,12 +98,11 @@ class MetadataGraphs:
         Args:
             key: the four numbers of a ``GraphKey``.
 
-        Returns the metadata that reads those buffers; None, with the reason
-        counted, if the key has no recording.
+        Returns the metadata that reads those buffers; None if the key has no
+        recording.
         """
         recording = self._recordings.get(key)
         if recording is None:
-            self._count_unrecorded(GraphKey(*key))
             return None
         launch = recording.launch
         if launch is not None:
@@ -114,6 +113,24 @@ class MetadataGraphs:
     def count_eager(self, reason: EagerReason) -> None:
         """Count one step that built its metadata eagerly."""
         self.eager_steps[reason] += 1
+
+    def count_unrecorded(self, key: GraphKey) -> None:
+        """Count one step that built eagerly because ``key`` has no recording; the first
+        one whose recording is missing is warned of.
+        """
+        reason = self.unrecorded_reason
+        if key in self._refusals:
+            reason = EagerReason.CAPTURE_REFUSED
+        is_missing = reason is EagerReason.MISSING_RECORDING
+        if is_missing and not self.eager_steps[reason]:
+            logger.warning(
+                "a FULL decode step of %s has no recorded metadata build and builds "
+                "eagerly; recorded keys: %d. Counted as %s from here on.",
+                key,
+                len(self._recordings),
+                EagerReason.MISSING_RECORDING.name,
+            )
+        self.count_eager(reason)
 
     def release(self) -> None:
         """Drop every recording: their steps build eagerly until recorded again."""
@@ -131,18 +148,3 @@ class MetadataGraphs:
             return
         launch = graph.replay if graph.num_nodes else None
         self._recordings[key] = Recording(graph, attn_metadata, launch)
-
-    def _count_unrecorded(self, key: GraphKey) -> None:
-        reason = self.unrecorded_reason
-        if key in self._refusals:
-            reason = EagerReason.CAPTURE_REFUSED
-        is_missing = reason is EagerReason.MISSING_RECORDING
-        if is_missing and not self.eager_steps[reason]:
-            logger.warning(
-                "a FULL decode step of %s has no recorded metadata build and builds "
-                "eagerly; recorded keys: %d. Counted as %s from here on.",
-                key,
-                len(self._recordings),
-                EagerReason.MISSING_RECORDING.name,
-            )
-        self.count_eager(reason)

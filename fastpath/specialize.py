@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
-from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.graph_key import GraphKey, graph_key
 from graphparity.fastpath.metadata_graphs import (
     AttnMetadata,
     BuildFn,
@@ -142,10 +142,49 @@ class _SpecializedModelState:
         ubatch_idx: int = 0,
         **kwargs: Any,
     ) -> AttnMetadata:
-        """The step's metadata: replayed for a recorded decode step, else built.
+        """The step's metadata: replayed for a recorded decode step, else built."""
+        attn_metadata = self._replayed(
+            input_batch, cudagraph_mode, for_capture, ubatch_idx
+        )
+        if attn_metadata is None:
+            self._count_eager(input_batch, cudagraph_mode, for_capture, ubatch_idx)
+            return self._build_eagerly(
+                input_batch,
+                cudagraph_mode,
+                block_tables,
+                slot_mappings,
+                attn_groups,
+                kv_cache_config,
+                for_capture=for_capture,
+                ubatch_idx=ubatch_idx,
+                **kwargs,
+            )
+        if self._complete_replay is None:
+            return attn_metadata
+        return self._complete_replay(
+            attn_metadata,
+            input_batch,
+            cudagraph_mode,
+            block_tables,
+            slot_mappings,
+            kv_cache_config,
+            **kwargs,
+        )
 
-        A replay is written out: every call costs what a step was to be spared. Its
-        condition is that of ``_eager_reason``; a bare tuple finds a ``GraphKey``.
+    def _replayed(
+        self,
+        input_batch: InputBatch,
+        cudagraph_mode: object,
+        for_capture: bool,
+        ubatch_idx: int,
+    ) -> AttnMetadata | None:
+        """The metadata of a step that a recording serves, refreshed by its replay;
+        None if none does.
+
+        A FULL step that is none of what ``_eager_reason`` names has uniform query
+        lengths: the runner's dispatch serves no other step by a FULL decode graph.
+        Its condition stands here once more, for a step is not to pay for a reason;
+        so does the key, as a bare tuple, which finds a ``GraphKey``.
         """
         if (
             cudagraph_mode is self._full_mode
@@ -154,7 +193,7 @@ class _SpecializedModelState:
             and input_batch.max_query_len is None
             and not ubatch_idx
         ):
-            attn_metadata = self.graphs.replay(
+            return self.graphs.replay(
                 (
                     input_batch.num_reqs,
                     input_batch.num_reqs_after_padding,
@@ -162,35 +201,15 @@ class _SpecializedModelState:
                     input_batch.num_tokens_after_padding,
                 )
             )
-            if attn_metadata is not None:
-                if self._complete_replay is None:
-                    return attn_metadata
-                return self._complete_replay(
-                    attn_metadata,
-                    input_batch,
-                    cudagraph_mode,
-                    block_tables,
-                    slot_mappings,
-                    kv_cache_config,
-                    **kwargs,
-                )
+        return None
+
+    def _count_eager(self, input_batch: InputBatch, *step: Any) -> None:
+        """Count a step that no recording served, under the reason why."""
+        reason = self._eager_reason(input_batch, *step)
+        if reason is None:
+            self.graphs.count_unrecorded(graph_key(input_batch))
         else:
-            reason = self._eager_reason(
-                input_batch, cudagraph_mode, for_capture, ubatch_idx
-            )
-            assert reason is not None, "a decode step that may be replayed was not"
             self.graphs.count_eager(reason)
-        return self._build_eagerly(
-            input_batch,
-            cudagraph_mode,
-            block_tables,
-            slot_mappings,
-            attn_groups,
-            kv_cache_config,
-            for_capture=for_capture,
-            ubatch_idx=ubatch_idx,
-            **kwargs,
-        )
 
     def _build_eagerly(self, *step: Any, **kwargs: Any) -> AttnMetadata:
         """The base's own build."""
@@ -205,11 +224,7 @@ class _SpecializedModelState:
         for_capture: bool,
         ubatch_idx: int,
     ) -> EagerReason | None:
-        """Why this step must build eagerly whatever is recorded; None if it need not.
-
-        A FULL step that is none of these has uniform query lengths: the runner's
-        dispatch serves no other step by a FULL decode graph.
-        """
+        """Why a step builds eagerly whatever is recorded; None if it need not."""
         if for_capture:
             return EagerReason.DUMMY
         if cudagraph_mode is not self._full_mode:
@@ -224,8 +239,8 @@ class _SpecializedModelState:
         """Run what ``prepare_attn`` does around the build; returns the build.
 
         The base's ``prepare_attn`` decides what the build is called with, so it is
-        called with a build in its place that keeps its arguments. Where it is the
-        build itself, nothing is around it.
+        called with a build in its place that keeps its arguments, and without replays.
+        Where it is the build itself, nothing is around it.
         """
         build_method = self._specialization.seam.build_method
         staged: list[BuildFn] = []
@@ -234,12 +249,14 @@ class _SpecializedModelState:
             staged.append(partial(self._build_eagerly, *args, **kwargs))
             return {}
 
-        vars(self)[build_method] = keep
+        staging = {build_method: keep, "_replayed": lambda *step: None}
+        vars(self).update(staging)
         try:
             this: Any = self
             this.prepare_attn(input_batch, self._full_mode, *step)
         finally:
-            del vars(self)[build_method]
+            for name in staging:
+                del vars(self)[name]
         if len(staged) != 1:
             raise TypeError(
                 f"{type(self).__qualname__}.prepare_attn called {build_method} "

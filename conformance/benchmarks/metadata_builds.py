@@ -80,10 +80,11 @@ def measured_subject(name: str) -> tuple[Subject, CaptureCost]:
 
     with mock.patch.object(CudaRecorder, "capture", noted_capture):
         subject = fresh_subject(name, "cuda")
-    return subject, _cost(name, marks)
+    return subject, cost_of(name, marks)
 
 
-def _cost(name: str, marks: list[tuple[float, int]]) -> CaptureCost:
+def cost_of(name: str, marks: list[tuple[float, int]]) -> CaptureCost:
+    """The cost of captures after each of which time and free memory were noted."""
     between = [after[0] - before[0] for before, after in pairwise(marks)]
     quarter = len(marks) // 4
     taken = marks[quarter - 1][1] - marks[-1][1]

@@ -25,7 +25,7 @@ from graphparity.conformance.builders.deployment import GroupDeployment, deploy_
 from graphparity.conformance.builders.settings import setting_of
 from graphparity.conformance.vllm_on_cpu.deepseek_v41 import DeploymentConfig
 from graphparity.conformance.vllm_on_cpu.memory import builder_memory, rotating_memory
-from graphparity.fastpath.group_build import GroupBuild
+from graphparity.fastpath.group_build import GroupBuild, source_of
 from graphparity.fastpath.runtime_batch import StepRows
 from graphparity.fastpath.step_inputs import write_step_inputs
 
@@ -90,6 +90,11 @@ class DefaultGroupBuild:
         """The builder's qualified class name."""
         builder_cls = type(self._deployment.builder)
         return f"{builder_cls.__module__}.{builder_cls.__qualname__}"
+
+    @property
+    def location(self) -> str:
+        """``file:line`` of the builder's `build`."""
+        return source_of(type(self._deployment.builder).build)
 
     @property
     def inputs(self) -> Mapping[str, torch.Tensor]:

@@ -11,7 +11,7 @@ from functools import partial
 
 import torch
 
-from graphparity.fastpath.group_build import GroupBuild
+from graphparity.fastpath.group_build import GroupBuild, source_of
 from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.runtime_batch import RunnerBuffers, StepRows
 from graphparity.fastpath.step_inputs import StepInputs, write_step_inputs
@@ -55,6 +55,11 @@ class PlainBuild:
     def name(self) -> str:
         """The build's own name."""
         return type(self).__qualname__
+
+    @property
+    def location(self) -> str:
+        """Where it builds."""
+        return source_of(self.build)
 
     @property
     def inputs(self) -> Mapping[str, torch.Tensor]:

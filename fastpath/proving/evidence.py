@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.proving.field_log import FieldLog
-from graphparity.fastpath.proving.findings import Finding, capture_refused, source_of
+from graphparity.fastpath.proving.findings import Finding, capture_refused
 from graphparity.fastpath.proving.host_copies import stale_host_copies
 from graphparity.fastpath.proving.host_fields import carries_bound, host_fields_equal
 from graphparity.fastpath.proving.node_checks import (
@@ -42,15 +42,12 @@ class GroupEvidence:
             found = list(self._examine(key, pair))
         except CaptureError as error:
             found = [capture_refused(error)]
-        asked = [self._located(it, pair) for it in found if it.check in self.checks]
+        asked = [self._located(it) for it in found if it.check in self.checks]
         return sorted(asked, key=lambda it: _CHECK_ORDER.index(it.check))
 
-    def _located(self, finding: Finding, pair: BatchPair) -> Finding:
-        """The finding, at the build itself where no operation has a place."""
-        recorded = self._recorded.get(pair.recorded)
-        if finding.location or recorded is None:
-            return finding
-        return replace(finding, location=source_of(recorded.staged_build))
+    def _located(self, finding: Finding) -> Finding:
+        """The finding, at the builder's ``build`` where no operation has a place."""
+        return replace(finding, location=finding.location or self.build.location)
 
     def _examine(self, key: GraphKey, pair: BatchPair) -> Iterator[Finding]:
         if pair.recorded not in self._recorded:

@@ -1,8 +1,7 @@
 """One thing that speaks against recording a build, and where in it to look."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from graphparity.fastpath.proving.group_memory import Span, is_inside
 from graphparity.fastpath.proving.verdict import Check
@@ -61,15 +60,3 @@ def last_node_at(
             if may_write and is_inside(address, spans):
                 return node
     return None
-
-
-def source_of(staged_build: Callable[[], object]) -> str:
-    """``file:line`` where a build's function is defined; "" if that is unknown."""
-    function: Any = staged_build
-    while not hasattr(function, "__code__"):
-        inner = getattr(function, "func", None) or getattr(function, "__func__", None)
-        if inner is None:
-            return ""
-        function = inner
-    code = function.__code__
-    return f"{code.co_filename}:{code.co_firstlineno}"

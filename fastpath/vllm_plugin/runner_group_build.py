@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.group_build import source_of
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.fastpath.proving.group_memory import (
     MemoryImage,
@@ -46,12 +47,20 @@ class RunnerGroupBuild:
     @property
     def name(self) -> str:
         """The qualified names of the group's builders."""
-        builders = [
-            type(group.get_metadata_builder())
-            for group in self._attn_groups[self._index]
+        names = [
+            f"{cls.__module__}.{cls.__qualname__}" for cls in self._builder_classes
         ]
-        names = [f"{cls.__module__}.{cls.__qualname__}" for cls in builders]
         return ", ".join(dict.fromkeys(names))
+
+    @property
+    def location(self) -> str:
+        """``file:line`` of the first builder's ``build``."""
+        return source_of(self._builder_classes[0].build)
+
+    @property
+    def _builder_classes(self) -> list[Any]:
+        groups = self._attn_groups[self._index]
+        return [type(group.get_metadata_builder()) for group in groups]
 
     @property
     def inputs(self) -> Mapping[str, torch.Tensor]:

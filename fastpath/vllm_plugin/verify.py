@@ -58,6 +58,8 @@ class VerifyingModelState:
     graphs: Any
     _specialization: Any
     max_model_len: int
+    _may_skip_staging = False
+    """A step that skips its staging would pass by the comparison."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -262,7 +264,7 @@ def _poison(memory: Mapping[str, torch.Tensor], written: frozenset[str]) -> None
     """Random small values where the builders were seen to write: small, so that one
     wrongly read as an index leads to a wrong row and not to a stranger's memory.
     """
-    for path in written & memory.keys():
+    for path in sorted(written & memory.keys()):
         tensor = memory[path]
         if tensor.dtype in _POISONABLE:
             tensor.random_(0, 2 if tensor.dtype is torch.bool else 7)

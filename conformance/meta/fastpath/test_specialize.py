@@ -349,3 +349,45 @@ def test_decode_steps_never_see_another_requests_replay_start() -> None:
         if isinstance(step, DecodeBatch):
             leading = served.state._replay_start[: step.key.num_reqs]
             assert leading.tolist() == [0] * step.key.num_reqs
+
+
+def staged_steps(
+    served: Served, monkeypatch: pytest.MonkeyPatch, steps: list[Any]
+) -> list[bool]:
+    """Of every step, whether the base's ``prepare_attn`` staged it."""
+    staged: list[bool] = []
+    base = TorchModelState.prepare_attn
+
+    def noted(state: TorchModelState, *args: Any, **kwargs: Any) -> Metadata:
+        staged[-1] = True
+        return base(state, *args, **kwargs)
+
+    monkeypatch.setattr(TorchModelState, "prepare_attn", noted)
+    for step in steps:
+        staged.append(False)
+        served.run(stage(served.subject, step))
+    return staged
+
+
+def test_a_decode_step_over_known_zeros_is_its_replay_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is staged, until a step that replays a prefix has left a non-zero."""
+    served = Served()
+    steps = [decode(4), decode(1), STARTING, decode(3), REPLAYING, decode(2), decode(2)]
+    staged = staged_steps(served, monkeypatch, steps)
+    assert staged == [False, False, True, False, True, True, False]
+    assert served.graphs.num_replayed == 5
+
+
+def test_a_step_that_no_recording_serves_is_staged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And counted once."""
+    served = Served()
+    served.graphs.release()
+    assert staged_steps(served, monkeypatch, [decode(2), DummyBatch(KEY)]) == [True] * 2
+    assert served.graphs.eager_steps == {
+        EagerReason.MISSING_RECORDING: 1,
+        EagerReason.DUMMY: 1,
+    }
