@@ -4,7 +4,7 @@ From vLLM's ``v1/worker/gpu/model_runner.py``. A row is one request of the step;
 padded rows are empty requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,13 @@ class RunnerBuffers:
     max_model_len: int
     num_blocks: int
     """Blocks of each KV-cache group; ids below it are valid, 0 is the null block."""
+    staged_groups: Collection[int] | None = None
+    """Indices of the KV-cache groups whose tables and slots a step writes; None writes
+    all."""
+
+    def is_staged(self, group: int) -> bool:
+        """Whether a step writes the tables and slots of a KV-cache group."""
+        return self.staged_groups is None or group in self.staged_groups
 
 
 def runtime_batch(runner: RunnerBuffers, rows: StepRows) -> Any:

@@ -72,16 +72,19 @@ def _write_input_buffers(
 
 def _write_block_tables(
     runner: RunnerBuffers, rows: StepRows, rng: np.random.Generator
-) -> list[npt.NDArray[np.int32]]:
+) -> dict[int, npt.NDArray[np.int32]]:
     """Distinct blocks in the live columns of the live rows, the null block in
-    padded rows, leftovers elsewhere; -1 stands for an entry never assigned.
+    padded rows, leftovers elsewhere; -1 stands for an entry never assigned. By group.
     """
-    block_ids = []
-    for table, block_size in zip(
+    block_ids = {}
+    tables = zip(
         runner.block_tables.input_block_tables,
         runner.block_tables.block_sizes,
         strict=True,
-    ):
+    )
+    for group, (table, block_size) in enumerate(tables):
+        if not runner.is_staged(group):
+            continue
         num_rows, width = table.shape
         stale = rng.integers(
             0, runner.num_blocks, size=(num_rows, width), dtype=np.int32
@@ -97,19 +100,19 @@ def _write_block_tables(
             ringless = rng.random(rows.num_reqs) < RINGLESS_SHARE
             stale[: rows.num_reqs][ringless] = NULL_BLOCK_ID
         _fill(table, stale)
-        block_ids.append(stale)
+        block_ids[group] = stale
     return block_ids
 
 
 def _write_slot_mappings(
-    runner: RunnerBuffers, rows: StepRows, block_ids: list[npt.NDArray[np.int32]]
+    runner: RunnerBuffers, rows: StepRows, block_ids: dict[int, npt.NDArray[np.int32]]
 ) -> None:
     """The slot of every token in each group that has slots; the pad id elsewhere."""
     req_of_token = np.repeat(np.arange(rows.num_reqs), rows.query_lens)
     slots = np.full(tuple(runner.block_tables.slot_mappings.shape), PAD_SLOT_ID)
     enabled = runner.block_tables.slot_mapping_enabled
     for group, block_size in enumerate(runner.block_tables.block_sizes):
-        if bool(enabled[group]):
+        if group in block_ids and bool(enabled[group]):
             blocks = block_ids[group][req_of_token, rows.positions // block_size]
             slots[group, : rows.num_tokens] = (
                 blocks * block_size + rows.positions % block_size

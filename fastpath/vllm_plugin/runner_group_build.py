@@ -146,6 +146,7 @@ class RunnerGroupBuild:
             input_batch_cls=InputBatch,
             max_model_len=self._state.max_model_len,
             num_blocks=self._runner.kv_cache_config.num_blocks,
+            staged_groups=(self._index,),
         )
 
 
