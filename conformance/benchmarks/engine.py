@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from graphparity.conformance.benchmarks.model_shapes import write_model
 from graphparity.fastpath.vllm_plugin import register
@@ -27,6 +28,7 @@ ENVIRONMENT = {
 
 MAX_MODEL_LEN, MAX_NUM_SEQS = 8192, 64
 LONGEST_PROMPT = 200
+FORWARDS = 50
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64]
 SPECULATION = {
     "method": "ngram",
@@ -131,3 +133,20 @@ class Engine:
         """Draft tokens of a request and step."""
         speculation = self.runner.vllm_config.speculative_config
         return speculation.num_speculative_tokens if speculation else 0
+
+    def forward_gpu_us(self, batch: int) -> float:
+        """Microseconds of the GPU for the FULL graph of a batch's forward, launched
+        alone: a step cannot be shorter. After a batch only: it reads what that left.
+        """
+        graphs: dict[Any, torch.cuda.CUDAGraph] = self.runner.cudagraph_manager.graphs
+        num_tokens = batch * (1 + self.num_drafts)
+        fitting = [desc for desc in graphs if desc.num_tokens >= num_tokens]
+        graph = graphs[min(fitting, key=lambda desc: desc.num_tokens)]
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        graph.replay()
+        begin.record()
+        for _ in range(FORWARDS):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        return round(1e3 * float(begin.elapsed_time(end)) / FORWARDS, 1)

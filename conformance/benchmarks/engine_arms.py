@@ -6,10 +6,10 @@ The engine runs in mode ``verify`` in this process. An arm is what its model sta
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 PrepareAttn = Callable[..., Any]
@@ -47,19 +47,25 @@ def arm(state: Any, prepare_attn: PrepareAttn) -> Iterator[None]:
 
 
 def probing(
-    prepare_attn: PrepareAttn, launch: Callable[[], None], spans: list[int]
+    prepare_attn: PrepareAttn, probes: Mapping[Callable[[], object], list[int]]
 ) -> PrepareAttn:
-    """``prepare_attn`` behind a launch whose nanoseconds are noted: what the launch of
-    a graph costs between the other work of a step, when nothing of it is cached.
-    """
+    """``prepare_attn`` behind calls whose nanoseconds are noted: what a launch, or a
+    mere call, costs between the other work of a step, when nothing of it is cached.
 
-    def prepare_attn_after_launch(*args: Any, **kwargs: Any) -> Any:
+    Args:
+        prepare_attn: prepares the metadata.
+        probes: what is called every step -> its nanoseconds.
+    """
+    turns = cycle(probes.items())
+
+    def prepare_attn_after_probe(*args: Any, **kwargs: Any) -> Any:
+        probe, spans = next(turns)
         begin = time.perf_counter_ns()
-        launch()
+        probe()
         spans.append(time.perf_counter_ns() - begin)
         return prepare_attn(*args, **kwargs)
 
-    return prepare_attn_after_launch
+    return prepare_attn_after_probe
 
 
 class BlockClock:
@@ -146,13 +152,31 @@ class BlockClock:
 
 
 def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAttn:
-    """``call``, which notes the nanoseconds of every FULL step's build."""
+    """``call``, which notes the nanoseconds of every FULL step's build.
+
+    It passes on what the runner's step passes, by name: packing the arguments would
+    cost as much as a replay.
+    """
 
     def prepare_attn(
-        input_batch: Any, cudagraph_mode: object, *args: Any, **kw: Any
+        input_batch: Any,
+        cudagraph_mode: object,
+        block_tables: Any,
+        slot_mappings: Any,
+        attn_groups: Any,
+        kv_cache_config: Any,
+        for_capture: bool = False,
     ) -> Any:
         begin = time.perf_counter_ns()
-        metadata = call(input_batch, cudagraph_mode, *args, **kw)
+        metadata = call(
+            input_batch,
+            cudagraph_mode,
+            block_tables,
+            slot_mappings,
+            attn_groups,
+            kv_cache_config,
+            for_capture,
+        )
         end = time.perf_counter_ns()
         if cudagraph_mode is full_mode:
             spans.append(end - begin)

@@ -15,7 +15,7 @@ import os
 import statistics
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ from graphparity.conformance.benchmarks.timing import (
 )
 
 BLOCK_STEPS, WARM_UP_STEPS = 30, 16
-CHECKED_TOKENS, PROBED_TOKENS = 64, 256
+CHECKED_TOKENS, PROBED_TOKENS = 64, 400
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ class Row:
     """Launching a graph of one small kernel, again and again."""
     launch_floor_in_step: HostTime
     """The same between the other work of the engine's steps."""
+    call_floor_in_step: HostTime
+    """A call of nothing, there."""
+    forward_gpu: float
+    """What the GPU needs for the FULL graph of the forward alone."""
     step_eager: float
     step_replayed: float
     """Medians over blocks of the block's median step."""
@@ -85,7 +89,7 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
     for arm_name in ("eager", "verified", "replayed"):
         with arm(state, arms[arm_name]):
             tokens[arm_name] = engine.generate(batch, CHECKED_TOKENS)
-    floor, floor_in_step = launch_floor(), _launch_floor_in_step(engine, batch)
+    floor, (floor_in_step, call_floor) = launch_floor(), _floors_in_step(engine, batch)
     num_pairs = min(num_pairs, _pairs_that_fit(1 + engine.num_drafts))
     clock = BlockClock(engine.runner, num_pairs, BLOCK_STEPS)
     with clock.running(WARM_UP_STEPS):
@@ -105,6 +109,8 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
         build_replayed=summary_of(clock.build_ns["replayed"]),
         launch_floor=floor,
         launch_floor_in_step=floor_in_step,
+        call_floor_in_step=call_floor,
+        forward_gpu=engine.forward_gpu_us(batch),
         step_eager=round(statistics.median(medians["eager"]), 1),
         step_replayed=round(statistics.median(medians["replayed"]), 1),
         num_pairs=num_pairs,
@@ -114,13 +120,22 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
     )
 
 
-def _launch_floor_in_step(engine: Engine, batch: int) -> HostTime:
-    spans: list[int] = []
+def _floors_in_step(engine: Engine, batch: int) -> tuple[HostTime, HostTime]:
+    """A launch of a small graph, and a call of nothing, in steps of the engine."""
+    launches: list[int] = []
+    calls: list[int] = []
+    probes: dict[Callable[[], object], list[int]] = {
+        small_graph().replay: launches,
+        _nothing: calls,
+    }
     replayed = arms_of(engine.state)["replayed"]
-    probe = probing(replayed, small_graph().replay, spans)
-    with arm(engine.state, probe):
+    with arm(engine.state, probing(replayed, probes)):
         engine.generate(batch, PROBED_TOKENS)
-    return summary_of(spans)
+    return summary_of(launches), summary_of(calls)
+
+
+def _nothing() -> None:
+    """What a call costs."""
 
 
 def _pairs_that_fit(tokens_a_step: int) -> int:
@@ -172,7 +187,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     table = Table(title="Engine steps on a GPU, microseconds")
     for column in ("configuration", "batch", "build eager", "replayed"):
         table.add_column(column)
-    for column in ("floor", "floor in step"):
+    for column in ("floor", "floor in step", "GPU forward"):
         table.add_column(column)
     for column in ("step eager", "replayed", "change % [95 %]", "verified", "tokens"):
         table.add_column(column)
@@ -183,6 +198,7 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
             str(row["batch"]),
             *(_shown(row[it]) for it in ("build_eager", "build_replayed")),
             *(_shown(row[it]) for it in ("launch_floor", "launch_floor_in_step")),
+            str(row["forward_gpu"]),
             str(row["step_eager"]),
             str(row["step_replayed"]),
             f"{row['change_percent']:+} [{low:+}, {high:+}]",

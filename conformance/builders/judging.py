@@ -1,15 +1,18 @@
 """The prover's verdict on a builder case, with a recorder chosen by name."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
+from graphparity.conformance.benchmarks.timing import host_time, launch_floor
 from graphparity.conformance.builders.cases import CASES, BuilderCase, make_build
 from graphparity.conformance.subjects.recorders import make_recorder, recorder_kind
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.prover import judge
+from graphparity.fastpath.proving.batches import longest_batch
 from graphparity.fastpath.proving.verdict import Level, Verdict
-from graphparity.fastpath.recorders import Recorder
+from graphparity.fastpath.recorders import CudaRecorder, Recorder
 
 MAX_MODEL_LEN = 1024
 
@@ -53,3 +56,29 @@ def judging_of(name: str, recorder: str, level: Level) -> Callable[[], Verdict]:
         max_num_reqs=kind.max_num_seqs,
         level=level,
     )
+
+
+@dataclass(frozen=True)
+class BuildTimes:
+    """Microseconds of host time of a builder's build, on a GPU."""
+
+    eager: float
+    replayed: float
+    """The launch of the recorded build alone; 0 where there is nothing to launch."""
+    launch_floor: float
+    """The launch of a graph of one small kernel, measured right before."""
+
+
+def timed_case(name: str) -> BuildTimes:
+    """Time the largest key's build of a case that can be recorded."""
+    kind = recorder_kind("cuda")
+    build = make_build(name, kind.device, kind.max_num_seqs)
+    key = max(case_keys(CASES[name], kind.max_num_seqs))
+    staged = build.stage(longest_batch(key, MAX_MODEL_LEN, seed=0))
+    recorder = CudaRecorder()
+    recorder.warm_up(staged)
+    recorder.synchronize()
+    graph, _ = recorder.capture(staged)
+    floor = launch_floor().median
+    replayed = host_time(graph.replay).median if graph.num_nodes else 0.0
+    return BuildTimes(host_time(staged).median, replayed, floor)
