@@ -26,6 +26,20 @@ class GraphKey(NamedTuple):
         """Tokens of each request."""
         return self.num_tokens // self.num_reqs
 
+    @property
+    def rung(self) -> tuple[int, int]:
+        """Requests and tokens after padding: what the step's forward graph runs on."""
+        return self.num_reqs_after_padding, self.num_tokens_after_padding
+
+
+def largest_of_rungs(keys: Iterable[GraphKey]) -> dict[GraphKey, GraphKey]:
+    """Every key -> that of the same rung (padded alike) with the most requests."""
+    keys = tuple(keys)
+    largest: dict[tuple[int, int], GraphKey] = {}
+    for key in sorted(keys):
+        largest[key.rung] = key
+    return {key: largest[key.rung] for key in keys}
+
 
 class BatchExecutionDescriptor(Protocol):
     """What the runner's dispatch answers (vLLM ``v1/worker/gpu/cudagraph_utils``)."""

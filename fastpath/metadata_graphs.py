@@ -8,7 +8,7 @@ builds eagerly, and is counted under the reason why.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -67,17 +67,25 @@ class MetadataGraphs:
         return MappingProxyType(cast(dict[GraphKey, Recording], self._recordings))
 
     @property
+    def num_graphs(self) -> int:
+        """Recorded graphs; keys that build alike share one."""
+        return len({id(recording.graph) for recording in self._recordings.values()})
+
+    @property
     def refusals(self) -> Mapping[GraphKey, CaptureError]:
         """Why a key's build could not be recorded, read-only."""
         return MappingProxyType(self._refusals)
 
     def record(
-        self, keys: Iterable[GraphKey], stage: Callable[[GraphKey], BuildFn]
+        self,
+        recorded_as: Mapping[GraphKey, GraphKey],
+        stage: Callable[[GraphKey], BuildFn],
     ) -> None:
         """Record the build of every key, in the order given.
 
         Args:
-            keys: the keys to record; their former recordings are dropped.
+            recorded_as: key -> the key whose recording serves it, itself or one that
+                was shown to build alike; former recordings are dropped.
             stage: prepares a dummy step of a key and returns its build.
 
         All keys are warmed up before the first is captured, so one
@@ -85,12 +93,17 @@ class MetadataGraphs:
         eager, and is named in ``refusals`` and in the log.
         """
         self.release()
-        keys = tuple(dict.fromkeys(keys))
+        keys = tuple(dict.fromkeys(recorded_as.values()))
         for key in keys:
             self._recorder.warm_up(stage(key))
         self._recorder.synchronize()
         for key in keys:
             self._capture(key, stage(key))
+        for key, recorded in recorded_as.items():
+            if recorded in self._recordings:
+                self._recordings[key] = self._recordings[recorded]
+            else:
+                self._refusals[key] = self._refusals[recorded]
 
     def replay(self, key: tuple[int, int, int, int]) -> AttnMetadata | None:
         """Refresh the builders' buffers by replaying the build of ``key``.

@@ -12,13 +12,17 @@ Not decided by it:
 - writes to device memory that the build declares neither as input nor as output;
 - what an object holds that every build returns again, past its own attributes;
 - single-request keys alone cannot tell a request's length from the longest one's.
+
+A rung's keys differ in their real requests alone. If the recording of the largest of
+them serves the others as well, by the same checks, one recording may serve the rung.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
-from graphparity.fastpath.proving.batches import batch_pairs, judged_keys
+from graphparity.fastpath.proving.batches import batch_pairs, judged_keys, rung_pairs
 from graphparity.fastpath.proving.evidence import GroupEvidence
 from graphparity.fastpath.proving.findings import Finding
 from graphparity.fastpath.proving.recordings import Recordings
@@ -70,7 +74,12 @@ def judge(
     recordings = Recordings(build, make_recorder(build), max_num_reqs)
     evidence = GroupEvidence(build, recordings, checks)
     try:
-        return _verdict(evidence, pairs, keys, level)
+        verdict = _verdict(evidence, pairs, keys, level)
+        if verdict.recordable:
+            across = rung_pairs(keys, level=level, seed=seed, **limits)
+            shares_rungs = _shares_rungs(build, recordings, across)
+            verdict = replace(verdict, shares_rungs=shares_rungs)
+        return verdict
     finally:
         recordings.release()
 
@@ -94,6 +103,20 @@ def _verdict(
         fields=evidence.log.fields(),
         in_place_inputs=tuple(sorted(evidence.in_place_inputs)),
         nodes_per_key=dict(evidence.nodes_per_key),
+    )
+
+
+def _shares_rungs(
+    build: GroupBuild,
+    recordings: Recordings,
+    pairs: dict[GraphKey, list[BatchPair]],
+) -> bool:
+    """Whether nothing speaks against replaying a rung's largest key on its others."""
+    evidence = GroupEvidence(build, recordings, ALL_CHECKS)
+    return all(
+        evidence.is_served(largest, pair)
+        for largest, of_rung in pairs.items()
+        for pair in of_rung
     )
 
 

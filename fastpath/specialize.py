@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
-from graphparity.fastpath.graph_key import GraphKey, graph_key
+from graphparity.fastpath.graph_key import GraphKey, graph_key, largest_of_rungs
 from graphparity.fastpath.metadata_graphs import (
     AttnMetadata,
     BuildFn,
@@ -50,6 +50,9 @@ class Specialization:
     judge_groups: JudgeGroups | None = None
     """Says which KV-cache groups may be recorded, asked each time a state records; the
     others are built eagerly in every step. None records all groups."""
+    shares_rungs: Callable[[Any], bool] = lambda state: False
+    """Whether what a state records was shown to build alike for all keys of a rung,
+    asked after the judge: one recording then serves them all."""
 
 
 def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
@@ -118,7 +121,9 @@ class _SpecializedModelState:
                 kv_cache_config,
             )
 
-        self.graphs.record(keys, stage)
+        shares_rungs = self._specialization.shares_rungs(self)
+        recorded_as = largest_of_rungs(keys) if shares_rungs else {k: k for k in keys}
+        self.graphs.record(recorded_as, stage)
         base: Any = super()
         base.capture_inner_cudagraphs(
             input_buffers, block_tables, attn_groups, kv_cache_config

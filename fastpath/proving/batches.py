@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from graphparity.fastpath.graph_key import GraphKey
+from graphparity.fastpath.graph_key import GraphKey, largest_of_rungs
 from graphparity.fastpath.proving.verdict import BatchPair, Level
 from graphparity.fastpath.runtime_batch import StepRows
 
@@ -33,8 +33,7 @@ def batch_pairs(
     longest = longest_batch(key, max_model_len, seed)
     shortest = shortest_batch(key, max_num_reqs, seed + 1)
     rng = np.random.default_rng([seed, *key])
-    one_long = [*([key.query_len] * (key.num_reqs - 1)), max_model_len]
-    replayed = [shortest, _shuffled(key, one_long, max_num_reqs, rng)]
+    replayed = [shortest, _one_long(key, max_model_len, max_num_reqs, rng)]
     for _ in range(RANDOM_BATCHES[level]):
         lens = rng.integers(key.query_len, max_model_len + 1, size=key.num_reqs)
         replayed.append(_shuffled(key, lens.tolist(), max_num_reqs, rng))
@@ -42,6 +41,43 @@ def batch_pairs(
         *(BatchPair(longest, rows) for rows in replayed),
         BatchPair(shortest, longest),
     ]
+
+
+def rung_pairs(
+    keys: Sequence[GraphKey],
+    *,
+    max_model_len: int,
+    max_num_reqs: int,
+    level: Level,
+    seed: int,
+) -> dict[GraphKey, list[BatchPair]]:
+    """Largest key of a rung -> pairs that replay its recording on other keys of the
+    rung: the smallest and the one in the middle of the two largest rungs, or all. The
+    longest sequence is always as long as the recording's.
+    """
+    rng = np.random.default_rng([seed, len(keys)])
+    others: dict[GraphKey, list[GraphKey]] = {}
+    for key, largest in largest_of_rungs(sorted(keys)).items():
+        if key != largest:
+            others.setdefault(largest, []).append(key)
+    if level is not Level.ALL:
+        tops = sorted(others, key=lambda key: key.rung)[-2:]
+        others = {it: _ends_of(others[it]) for it in tops}
+    return {
+        largest: [
+            BatchPair(longest_batch(largest, max_model_len, seed), replayed)
+            for key in smaller
+            for replayed in (
+                longest_batch(key, max_model_len, seed + 2),
+                _one_long(key, max_model_len, max_num_reqs, rng),
+            )
+        ]
+        for largest, smaller in others.items()
+    }
+
+
+def _ends_of(keys: list[GraphKey]) -> list[GraphKey]:
+    return list(dict.fromkeys([keys[0], keys[len(keys) // 2]]))
 
 
 def judged_keys(keys: tuple[GraphKey, ...], level: Level) -> tuple[GraphKey, ...]:
@@ -56,6 +92,14 @@ def judged_keys(keys: tuple[GraphKey, ...], level: Level) -> tuple[GraphKey, ...
     several = [key for key in padded if key.num_reqs > 1] or padded
     chosen = {by_size[0], by_size[-1], *several[len(several) // 2 :][:1]}
     return tuple(key for key in by_size if key in chosen)
+
+
+def _one_long(
+    key: GraphKey, max_model_len: int, max_num_reqs: int, rng: np.random.Generator
+) -> StepRows:
+    """One sequence of the model's length, the others as short as can be."""
+    lens = [*([key.query_len] * (key.num_reqs - 1)), max_model_len]
+    return _shuffled(key, lens, max_num_reqs, rng)
 
 
 def _shuffled(

@@ -52,19 +52,48 @@ class GroupEvidence:
     def _examine(self, key: GraphKey, pair: BatchPair) -> Iterator[Finding]:
         if pair.recorded not in self._recorded:
             yield from self._record(key, pair.recorded)
-        recorded = self._recorded[pair.recorded]
-        staged = self.recordings.capture(
-            pair.replayed, self.recordings.stage(pair.replayed)
-        )
-        moved = same_for_all_host_values(
-            recorded.captured,
-            staged.captured,
-            self.recordings.pools,
-            carries_bound=carries_bound(recorded.leaves, staged.leaves),
-        )
+        recorded, staged = self._recorded[pair.recorded], self._capture(pair.replayed)
+        is_bounded = carries_bound(recorded.leaves, staged.leaves)
+        moved = self._moved(recorded, staged, is_bounded)
         if moved is not None:
             yield moved
         yield from self._replay(key, recorded, staged)
+
+    def is_served(self, key: GraphKey, pair: BatchPair) -> bool:
+        """Whether ``key``'s recording serves ``pair.replayed``, of another key, whose
+        longest sequence is as long: so no host value may differ, not even a bound.
+
+        It is replayed only if both captures are alike: operations of another shape
+        might reach out of bounds there.
+        """
+        try:
+            self.recordings.warm_up(pair.replayed)
+            if pair.recorded not in self._recorded:
+                list(self._record(key, pair.recorded))
+            recorded = self._recorded[pair.recorded]
+            staged = self._capture(pair.replayed)
+        except CaptureError:
+            return False
+        if self._moved(recorded, staged, is_bounded=False) is not None:
+            return False
+        found = list(self._replay(key, recorded, staged))
+        return not found and not any(
+            seen.exceeds or seen.follows_bound for seen in self.log.leaves.values()
+        )
+
+    def _capture(self, rows: StepRows) -> Capture:
+        return self.recordings.capture(rows, self.recordings.stage(rows))
+
+    def _moved(
+        self, recorded: Capture, staged: Capture, is_bounded: bool
+    ) -> Finding | None:
+        """What differs between the captures of two batches."""
+        return same_for_all_host_values(
+            recorded.captured,
+            staged.captured,
+            self.recordings.pools,
+            carries_bound=is_bounded,
+        )
 
     def _record(self, key: GraphKey, rows: StepRows) -> Iterator[Finding]:
         """Capture the recording, and the same once more."""

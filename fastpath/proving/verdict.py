@@ -95,6 +95,8 @@ class Verdict:
     in_place_inputs: tuple[str, ...] = ()
     """Inputs that the eager build and the replay change alike."""
     nodes_per_key: Mapping[GraphKey, int] = field(default_factory=dict)
+    shares_rungs: bool = False
+    """Whether the recording of a rung's largest key was seen to serve the others."""
 
     @property
     def is_judged(self) -> bool:

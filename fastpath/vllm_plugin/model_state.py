@@ -74,6 +74,12 @@ class Plugged:
                 self.groups, self.verdicts = (), {}
 
     @property
+    def shares_rungs(self) -> bool:
+        """Whether every group that is recorded was seen to build alike in a rung."""
+        recorded = [it for it in self.verdicts.values() if it.recordable]
+        return bool(recorded) and all(it.shares_rungs for it in recorded)
+
+    @property
     def is_profile(self) -> bool:
         """Whether the capture in progress is that of memory profiling."""
         return self._is_profile
@@ -175,6 +181,7 @@ def plug(
         graph_keys=lambda state: state.plugged.runner_keys(),
         seam=seam,
         judge_groups=lambda state, attn_groups: state.plugged.judge(state),
+        shares_rungs=lambda state: state.plugged.shares_rungs,
     )
     bases: list[type[Any]] = [PluggedModelState, specialize(state_cls, specialization)]
     members: dict[str, Any] = {
@@ -198,6 +205,7 @@ def report_of(state: Any) -> Report:
         recorder=plugged.recorder.name,
         num_keys=len(plugged.keys),
         num_recorded=len(recordings),
+        num_graphs=graphs.num_graphs,
         num_launchless=sum(it.launch is None for it in recordings),
         key_refusals={str(tuple(k)): str(e) for k, e in graphs.refusals.items()},
         groups=plugged.groups,

@@ -28,6 +28,8 @@ class Report:
     num_keys: int = 0
     """Keys that the runner's dispatch serves by FULL graphs."""
     num_recorded: int = 0
+    num_graphs: int = 0
+    """Recorded graphs; where a group builds alike in a rung, its keys share one."""
     num_launchless: int = 0
     """Recorded keys whose build has no device work."""
     key_refusals: Mapping[str, str] = field(default_factory=dict)
@@ -92,6 +94,8 @@ def unmet_message(model_state: str, needs: Sequence[str]) -> str:
 
 def _keys(report: Report) -> str:
     text = f"{report.num_recorded} of {report.num_keys} recorded"
+    if report.num_graphs < report.num_recorded:
+        text += f" in {report.num_graphs} graphs"
     if report.num_launchless:
         text += f", {report.num_launchless} without device work"
     return text

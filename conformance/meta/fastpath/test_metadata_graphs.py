@@ -46,6 +46,11 @@ class FakeGraph:
         self._calls.append("release")
 
 
+def own(*keys: GraphKey) -> dict[GraphKey, GraphKey]:
+    """Every key served by a recording of its own."""
+    return {key: key for key in keys}
+
+
 class FakeRecorder:
     """A recorder that runs builds and notes the order of its calls."""
 
@@ -106,7 +111,7 @@ def by_name(key: GraphKey) -> BuildFn:
 def test_warm_ups_precede_one_synchronisation_and_captures_keep_the_order() -> None:
     """One wait serves all keys; they are captured as given, largest first."""
     recorder = FakeRecorder()
-    MetadataGraphs(recorder).record(iter([LARGE, SMALL]), by_name)
+    MetadataGraphs(recorder).record(own(LARGE, SMALL), by_name)
     assert recorder.calls == [
         "warm_up {'reqs': 4}",
         "warm_up {'reqs': 1}",
@@ -124,14 +129,14 @@ def test_each_run_of_a_build_is_staged_afresh() -> None:
         staged.append(key)
         return dict
 
-    MetadataGraphs(FakeRecorder()).record([LARGE, SMALL], stage)
+    MetadataGraphs(FakeRecorder()).record(own(LARGE, SMALL), stage)
     assert staged == [LARGE, SMALL, LARGE, SMALL]
 
 
 def test_replay_refreshes_buffers_and_returns_the_captured_metadata() -> None:
     """The same object each time; its tensors hold what the build would compute."""
     doubling = Doubling()
-    doubling.graphs.record([LARGE, SMALL], doubling.stage)
+    doubling.graphs.record(own(LARGE, SMALL), doubling.stage)
     captured = doubling.graphs.recordings[LARGE].attn_metadata
     for start in (10, 20):
         doubling.x.copy_(torch.arange(start, start + 4))
@@ -145,7 +150,7 @@ def test_build_without_device_work_needs_no_launch() -> None:
     """Its metadata is returned, counted as a replay, and no graph is run."""
     recorder = FakeRecorder(num_nodes=0)
     graphs = MetadataGraphs(recorder)
-    graphs.record([SMALL], by_name)
+    graphs.record(own(SMALL), by_name)
     assert graphs.recordings[SMALL].launch is None
     assert graphs.replay(SMALL) == {"reqs": 1}
     assert "replay" not in recorder.calls
@@ -155,7 +160,7 @@ def test_build_without_device_work_needs_no_launch() -> None:
 def test_emulated_build_without_device_work_needs_no_launch() -> None:
     """Host work alone leaves no node."""
     graphs = Doubling().graphs
-    graphs.record([SMALL], by_name)
+    graphs.record(own(SMALL), by_name)
     assert graphs.recordings[SMALL].graph.num_nodes == 0
     assert graphs.recordings[SMALL].launch is None
 
@@ -164,7 +169,7 @@ def test_build_with_device_work_is_launched() -> None:
     """One launch a replay."""
     recorder = FakeRecorder()
     graphs = MetadataGraphs(recorder)
-    graphs.record([SMALL], by_name)
+    graphs.record(own(SMALL), by_name)
     graphs.replay(SMALL)
     assert recorder.calls[-1] == "replay"
     assert recorder.calls.count("replay") == 1
@@ -176,7 +181,7 @@ def test_refused_key_stays_eager_and_is_named(
     """Counted under its own reason, named in the log, other keys recorded."""
     doubling = Doubling()
     with caplog.at_level(logging.WARNING):
-        doubling.graphs.record([LARGE, SMALL], doubling.reading)
+        doubling.graphs.record(own(LARGE, SMALL), doubling.reading)
         assert doubling.graphs.replay(LARGE) is None
         doubling.graphs.count_unrecorded(LARGE)
     assert list(doubling.graphs.recordings) == [SMALL]
@@ -194,7 +199,7 @@ def test_missing_recording_warns_once_and_counts_each_step(
 ) -> None:
     """The one reason that deserves a warning, but not one a step."""
     graphs = MetadataGraphs(FakeRecorder())
-    graphs.record([LARGE], by_name)
+    graphs.record(own(LARGE), by_name)
     with caplog.at_level(logging.WARNING):
         assert graphs.replay(UNRECORDED) is None
         for _ in range(3):
@@ -216,14 +221,14 @@ def test_eager_steps_are_counted_by_reason(reason: EagerReason) -> None:
 def test_released_recordings_are_missing_until_recorded_again() -> None:
     """Graphs are given up; recording again serves the key by replay."""
     doubling = Doubling()
-    doubling.graphs.record([SMALL], doubling.stage)
+    doubling.graphs.record(own(SMALL), doubling.stage)
     released = doubling.graphs.recordings[SMALL].graph
     doubling.graphs.release()
     assert doubling.graphs.recordings == {}
     assert doubling.graphs.replay(SMALL) is None
     with pytest.raises(RuntimeError, match="released"):
         released.replay()
-    doubling.graphs.record([SMALL], doubling.stage)
+    doubling.graphs.record(own(SMALL), doubling.stage)
     assert doubling.graphs.replay(SMALL) is not None
     assert doubling.graphs.num_replayed == 1
 
@@ -231,9 +236,9 @@ def test_released_recordings_are_missing_until_recorded_again() -> None:
 def test_recording_again_drops_former_recordings_and_refusals() -> None:
     """No graph of an earlier KV cache is left to be replayed."""
     doubling = Doubling()
-    doubling.graphs.record([LARGE, SMALL], doubling.reading)
+    doubling.graphs.record(own(LARGE, SMALL), doubling.reading)
     former = doubling.graphs.recordings[SMALL].graph
-    doubling.graphs.record([LARGE], doubling.stage)
+    doubling.graphs.record(own(LARGE), doubling.stage)
     assert list(doubling.graphs.recordings) == [LARGE]
     assert doubling.graphs.refusals == {}
     with pytest.raises(RuntimeError, match="released"):
@@ -246,3 +251,27 @@ def test_recordings_and_refusals_are_read_only(name: str) -> None:
     view = getattr(MetadataGraphs(FakeRecorder()), name)
     with pytest.raises(TypeError, match="does not support item assignment"):
         view[SMALL] = None
+
+
+def test_keys_that_build_alike_share_one_recording() -> None:
+    """Captured once, replayed under each of them, released once."""
+    doubling = Doubling()
+    graphs = doubling.graphs
+    graphs.record({LARGE: LARGE, SMALL: LARGE}, doubling.stage)
+    assert list(graphs.recordings) == [LARGE, SMALL]
+    assert graphs.num_graphs == 1
+    assert graphs.replay(SMALL) is graphs.replay(LARGE) is not None
+    assert graphs.num_replayed == 2
+    graphs.release()
+    assert graphs.num_graphs == 0
+
+
+def test_a_refusal_holds_for_all_keys_that_share() -> None:
+    """None of them is recorded, and each is counted as refused."""
+    doubling = Doubling()
+    graphs = doubling.graphs
+    graphs.record({LARGE: LARGE, SMALL: LARGE}, doubling.reading)
+    assert graphs.recordings == {}
+    assert list(graphs.refusals) == [LARGE, SMALL]
+    graphs.count_unrecorded(SMALL)
+    assert graphs.eager_steps == {EagerReason.CAPTURE_REFUSED: 1}

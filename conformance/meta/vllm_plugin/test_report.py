@@ -15,6 +15,7 @@ REPORT = Report(
     recorder="cuda",
     num_keys=64,
     num_recorded=63,
+    num_graphs=7,
     num_launchless=2,
     key_refusals={"(1, 1, 1, 1)": "aten.item cannot be recorded"},
     groups=(
@@ -37,7 +38,7 @@ def test_the_start_up_table_has_a_row_for_everything_recorded_or_not() -> None:
         "  model state       vllm.DefaultModelState",
         "  mode              verify",
         "  recorder          cuda",
-        "  keys              63 of 64 recorded, 2 without device work",
+        "  keys              63 of 64 recorded in 7 graphs, 2 without device work",
         "  capture           0.42 s (judging 0.25 s), 3.0 MiB",
         "  group 0           recorded: FlashAttentionMetadataBuilder, 28 layers "
         "(judged sampled)",

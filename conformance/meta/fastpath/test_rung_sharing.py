@@ -1,0 +1,139 @@
+"""One recording serves a rung if, and only if, its keys were seen to build alike."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from graphparity.conformance.builders import wrong_builders as plain
+from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.subjects.torch_decode import torch_decode
+from graphparity.fastpath.graph_key import GraphKey, largest_of_rungs
+from graphparity.fastpath.prover import judge
+from graphparity.fastpath.proving.verdict import Level, Verdict
+from graphparity.fastpath.step_inputs import StepInputs
+
+KEYS = tuple(
+    GraphKey(num_reqs, rung, num_reqs, rung)
+    for num_reqs, rung in ((1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (6, 8), (8, 8))
+)
+
+
+def test_every_key_is_served_by_the_fullest_of_its_rung() -> None:
+    """Of equal padding, in requests and in tokens."""
+    one, other = GraphKey(3, 4, 6, 8), GraphKey(4, 4, 8, 8)
+    apart = GraphKey(3, 4, 3, 4)
+    found = largest_of_rungs([one, other, apart])
+    assert found == {one: other, other: other, apart: apart}
+
+
+class ByRung(plain.PlainBuild):
+    """Reads requests from the device alone, and returns no count of them."""
+
+    def requests_of_tokens(self, batch: Any) -> torch.Tensor:
+        """[num_tokens_after_padding] request of each token; the last for padding."""
+        tokens = torch.arange(batch.num_tokens_after_padding, device=plain.DEVICE)
+        starts = batch.query_start_loc[1:].long()
+        reqs = torch.bucketize(tokens, starts, right=True)
+        return reqs.clamp(max=batch.num_reqs_after_padding - 1)
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata, with the padded count."""
+        padded = step.input_batch.num_reqs_after_padding
+        return replace(super().build(step), num_reqs=padded)
+
+
+class CountsRequests(ByRung):
+    """Returns the real count: a host value of the key."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata, with the real count."""
+        return replace(super().build(step), num_reqs=step.input_batch.num_reqs)
+
+
+class MasksPadding(ByRung):
+    """Compares with the real count on the device: a scalar of the key."""
+
+    def requests_of_tokens(self, batch: Any) -> torch.Tensor:
+        """Padding maps to request 0."""
+        tokens = torch.arange(batch.num_tokens_after_padding, device=plain.DEVICE)
+        return torch.where(
+            tokens < batch.num_tokens, super().requests_of_tokens(batch), 0
+        )
+
+
+class WritesRealRows(ByRung):
+    """Writes as many rows as there are requests: an operation of another shape."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; real rows are written twice."""
+        metadata = super().build(step)
+        self.token_lens[: step.input_batch.num_reqs].add_(0)
+        return metadata
+
+
+class PlansOnTheHost(ByRung):
+    """Does more in nearly full steps: a branch of the key."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; padding is written twice where it is small."""
+        metadata = super().build(step)
+        batch = step.input_batch
+        if batch.num_reqs > batch.num_reqs_after_padding - 1:
+            self.token_lens[batch.num_tokens_after_padding - 1 :].add_(0)
+        return metadata
+
+
+def judged(build: plain.PlainBuild, level: Level = Level.SAMPLED) -> Verdict:
+    """The verdict on ``build``."""
+    return judge(
+        build,
+        KEYS,
+        plain.emulated_recorder,
+        max_model_len=plain.MAX_MODEL_LEN,
+        max_num_reqs=plain.MAX_NUM_REQS,
+        level=level,
+    )
+
+
+@pytest.mark.parametrize("level", [Level.SAMPLED, Level.ALL])
+def test_a_build_that_reads_the_device_alone_shares(level: Level) -> None:
+    """It is recordable, and its rungs need one recording each."""
+    verdict = judged(ByRung(), level)
+    assert (verdict.recordable, verdict.shares_rungs) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "build_cls", [CountsRequests, MasksPadding, WritesRealRows, PlansOnTheHost]
+)
+def test_a_build_that_depends_on_the_real_requests_does_not(
+    build_cls: type[plain.PlainBuild],
+) -> None:
+    """It is recordable by key all the same."""
+    verdict = judged(build_cls())
+    assert (verdict.recordable, verdict.shares_rungs) == (True, False)
+
+
+def test_an_unjudged_build_does_not_share() -> None:
+    """Sharing needs evidence."""
+    assert not judged(ByRung(), Level.OFF).shares_rungs
+
+
+def _sharing(subject: Subject) -> Subject:
+    """``subject`` recorded once a rung, whatever the evidence."""
+    state: Any = subject.state
+    state._specialization = replace(
+        state._specialization, shares_rungs=lambda state: True
+    )
+    subject.record()
+    subject.addresses.clear()
+    return subject
+
+
+def test_a_state_records_once_a_rung() -> None:
+    """And serves every key of it."""
+    subject = _sharing(torch_decode("torch-decode:1", 1, "emulated"))
+    graphs = vars(subject.state)["graphs"]
+    assert set(graphs.recordings) == set(subject.graph_keys)
+    assert graphs.num_graphs == len({key.rung for key in subject.graph_keys})
