@@ -87,6 +87,7 @@ def _row(name: str, verdict: Verdict) -> dict[str, Any]:
         "nodes": sorted(set(verdict.nodes_per_key.values())),
         "fields": dict(fields),
         "in_place_inputs": list(verdict.in_place_inputs),
+        "shares_rungs": verdict.shares_rungs,
         "reason": _reason(verdict) if refusal else "",
     }
 
@@ -141,6 +142,8 @@ def _recorded_reason(row: dict[str, Any]) -> str:
         notes.append("no device work, so a replay launches nothing")
     if row["in_place_inputs"]:
         notes.append(f"changes {', '.join(row['in_place_inputs'])} in place, as eager")
+    if row.get("shares_rungs"):
+        notes.append("one recording serves a rung")
     if times := row.get("times"):
         eager, replayed, floor = times.values()
         notes.append(f"host us eager {eager}, replayed {replayed}, floor {floor}")
