@@ -1,0 +1,125 @@
+"""The benchmarks measure what they say, and find at fault what is at fault."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from graphparity.conformance.benchmarks import engine_arms
+from graphparity.conformance.benchmarks.engine_arms import SETTLING_STEPS, BlockClock
+from graphparity.conformance.benchmarks.served_model import Sample
+from graphparity.conformance.benchmarks.server_soak import Round, faults
+from graphparity.conformance.benchmarks.timing import summary_of
+
+FULL, NONE = object(), object()
+REPORT: dict[str, Any] = {
+    "steps_replayed": 120,
+    "steps_verified": 120,
+    "steps_eager": {"NOT_FULL": 7, "MISSING_RECORDING": 0},
+    "left_alone": "",
+}
+START = {**REPORT, "steps_replayed": 0, "steps_verified": 0}
+BEFORE, AFTER = Sample(START, 1 << 30, 1 << 20), Sample(REPORT, 1 << 30, 1 << 20)
+SOUND = Round("inf", 10, 0, 100.0, BEFORE, AFTER)
+
+
+def _ending(**after: Any) -> Round:
+    return replace(SOUND, after=replace(AFTER, **after))
+
+
+AT_FAULT = {
+    "a failed request": (
+        replace(SOUND, failed=2),
+        "2 requests failed, but should be none.",
+    ),
+    "a step that was not verified": (
+        _ending(report={**REPORT, "steps_verified": 119}),
+        "119 steps were verified, but should be all 120 replayed.",
+    ),
+    "no step replayed": (
+        _ending(report={**START, "left_alone": "the mode is off"}),
+        "No step was replayed: the mode is off.",
+    ),
+    "a missing recording": (
+        _ending(report={**REPORT, "steps_eager": {"MISSING_RECORDING": 1}}),
+        "1 steps missed their recording, but should be none.",
+    ),
+    "GPU memory": (
+        _ending(gpu_bytes=(1 << 30) + (2 << 20)),
+        "GPU memory grew by 2.0 MiB, but should by 1 at most.",
+    ),
+    "host memory": (
+        _ending(host_bytes=int(1.06 * (1 << 20))),
+        "Host memory grew by 6.0%, but should by 5 % at most.",
+    ),
+}
+
+
+def test_a_sound_run_of_the_server_is_not_at_fault() -> None:
+    """Growth up to the limits is none."""
+    grown = _ending(gpu_bytes=(1 << 30) + (1 << 20), host_bytes=int(1.04 * (1 << 20)))
+    assert list(faults([SOUND, SOUND], "verify")) == []
+    assert list(faults([SOUND, grown], "verify")) == []
+
+
+@pytest.mark.parametrize("case", AT_FAULT)
+def test_a_run_at_fault_says_so_in_a_sentence(case: str) -> None:
+    """By its last round."""
+    last, sentence = AT_FAULT[case]
+    assert sentence in list(faults([SOUND, last], "verify"))
+
+
+def test_a_summary_is_of_all_calls() -> None:
+    """Median and 99th percentile, in microseconds."""
+    summary = summary_of([1000 * it for it in range(200, 0, -1)])
+    assert (summary.median, summary.p99) == (100.5, 199.0)
+
+
+def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager, replayed, replayed, eager; every FULL build of a block is noted, others
+    are not, and warm-up steps and those after the last block replay unnoted.
+    """
+    served: list[str] = []
+
+    def prepare(name: str) -> Any:
+        return lambda *args: served.append(name)
+
+    arms = {name: prepare(name) for name in ("eager", "replayed", "verified")}
+    monkeypatch.setattr(engine_arms, "arms_of", lambda state: arms)
+    state = SimpleNamespace(_full_mode=FULL)
+    runner = SimpleNamespace(model_state=state)
+
+    def step(mode: object) -> None:
+        vars(state)["prepare_attn"](None, mode, (), None, [], None)
+
+    runner.execute_model = step
+    steps = SETTLING_STEPS + 2
+    clock = BlockClock(runner, num_pairs=2, block_steps=steps)
+    with clock.running(warm_up_steps=3):
+        for _ in range(3 + 4 * steps):
+            runner.execute_model(FULL)
+        assert not clock.is_complete
+        runner.execute_model(NONE)
+    blocks = ["eager", "replayed", "replayed", "eager"]
+    expected = [name for name in blocks for _ in range(steps)]
+    assert served == ["replayed"] * 3 + expected + ["eager"]
+    assert {name: len(it) for name, it in clock.build_ns.items()} == {
+        "eager": 2 * steps,
+        "replayed": 2 * steps,
+    }
+    counted = clock.block_steps_us()
+    assert [len(block) for block in counted["eager"]] == [2, 2]
+    assert "prepare_attn" not in vars(state)
+
+
+def test_a_clock_that_ran_too_short_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It names how far it got."""
+    arms = dict.fromkeys(("eager", "replayed"), print)
+    monkeypatch.setattr(engine_arms, "arms_of", lambda state: arms)
+    runner = SimpleNamespace(model_state=SimpleNamespace(_full_mode=FULL))
+    clock = BlockClock(runner, num_pairs=1, block_steps=9)
+    with pytest.raises(RuntimeError, match="only 0 of 2 blocks began"):
+        clock.block_steps_us()
