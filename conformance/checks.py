@@ -13,7 +13,7 @@ import torch
 
 from graphparity.conformance import comparer
 from graphparity.conformance.comparer import Difference, Leaf, ParityError
-from graphparity.conformance.decode_batches import DecodeBatch, Step
+from graphparity.conformance.decode_batches import DecodeBatch, Step, seed_of
 from graphparity.conformance.memory import (
     MemoryImage,
     changed_paths,
@@ -180,20 +180,23 @@ def _defined(actual: BuiltStep, first: BuiltStep, second: BuiltStep) -> BuiltSte
 
 def build_step(subject: Subject, staged: StagedStep, state: object) -> BuiltStep:
     """Run ``state`` on a staged step, and copy out what it did."""
+    subject.take_left_behind()
     replays_before = subject.recorder.num_replays
     attn_metadata = staged.run(subject, state)
     num_launched = subject.recorder.num_replays - replays_before
     return BuiltStep(
-        comparer.leaves(attn_metadata),
+        comparer.leaves({**attn_metadata, **subject.take_left_behind()}),
         image_of(subject.memory),
         num_launched or int(subject.recorder.served_without_launch(attn_metadata)),
     )
 
 
 def poison_outputs(subject: Subject, step: Step) -> None:
-    """Fill what the builders write with values drawn from the step's seed."""
-    seed = getattr(getattr(step, "batch", step), "seed", 0)
-    poison(subject.memory, subject.builder_outputs, seed, subject.limits.max_num_reqs)
+    """Fill what the builders and the staging write with values drawn from the step's
+    seed.
+    """
+    paths = sorted(subject.builder_outputs | subject.staging_buffers)
+    poison(subject.memory, paths, seed_of(step), subject.limits.max_num_reqs)
 
 
 def compare_builds(
@@ -209,7 +212,8 @@ def compare_builds(
         stand_in_fields=subject.stand_in_fields,
         worst_case=worst_case,
     )
-    for path in sorted(expected.image.keys() - subject.branch_maps):
+    one_sided = subject.branch_maps | subject.staging_buffers
+    for path in sorted(expected.image.keys() - one_sided):
         found += comparer.differences(
             {path: Leaf(actual.image[path], ())},
             {path: Leaf(expected.image[path], ())},
@@ -259,7 +263,7 @@ def _input_differences(
     subject: Subject, before: MemoryImage, after: MemoryImage
 ) -> list[Difference]:
     """Buffers written that are neither outputs nor declared to be written too."""
-    allowed = subject.builder_outputs | subject.also_written
+    allowed = subject.builder_outputs | subject.also_written | subject.staging_buffers
     return [
         Difference(path, "written", "left as it was")
         for path in sorted(changed_paths(before, after) - allowed)

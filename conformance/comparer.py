@@ -64,8 +64,10 @@ class Leaf:
 
     @property
     def is_device(self) -> bool:
-        """Whether the leaf is a tensor in device memory."""
-        return self.is_tensor and not self.is_host
+        """Whether the leaf is a tensor in device memory; one without elements lies
+        nowhere.
+        """
+        return self.is_tensor and not self.is_host and self.value.numel() > 0
 
     @property
     def address(self) -> int:

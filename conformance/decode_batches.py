@@ -93,6 +93,12 @@ Step = (
 )
 
 
+def seed_of(step: Step) -> int:
+    """The seed of what a step's description leaves open; 0 for a dummy step."""
+    seed: int = getattr(getattr(step, "batch", step), "seed", 0)
+    return seed
+
+
 def sequence_lengths(limits: StepLimits) -> st.SearchStrategy[int]:
     """Lengths at, just before and just past every edge, and in between.
 

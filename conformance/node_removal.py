@@ -36,7 +36,8 @@ def unnoticed_nodes(
     clean = image_of(subject.memory)
     whole = build_step(subject, staged, subject.state)
     restore(subject.memory, clean)
-    poison_against(subject.memory, subject.builder_outputs, whole.image)
+    written = subject.builder_outputs | subject.staging_buffers
+    poison_against(subject.memory, written, whole.image)
     poisoned = image_of(subject.memory)
     expected = build_step(subject, staged, subject.eager_state)
     restore(subject.memory, poisoned)

@@ -21,9 +21,9 @@ from graphparity.conformance.results import SubjectResult, print_results
 from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.subjects.registry import (
     FAMILIES,
-    QUERY_LENS,
     is_vllm,
     load_subject,
+    query_lens_of,
     subject_maker,
 )
 from graphparity.conformance.subjects.subject import Subject
@@ -271,7 +271,7 @@ def _subject_names(config: pytest.Config) -> list[str]:
         for full_name in (
             [name]
             if name.rpartition(":")[2].isdigit()
-            else [f"{name}:{query_len}" for query_len in QUERY_LENS]
+            else [f"{name}:{query_len}" for query_len in query_lens_of(name)]
         )
     ]
 

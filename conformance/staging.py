@@ -20,6 +20,7 @@ from graphparity.conformance.decode_batches import (
     Step,
     UnrecordedBatch,
     VarlenBatch,
+    seed_of,
 )
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.decode_batch import padded_decode_batch
@@ -53,6 +54,7 @@ class StagedStep:
 
 def stage(subject: Subject, step: Step) -> StagedStep:
     """Write the step's inputs to the subject's buffers."""
+    _write_accepted_tokens(subject, seed_of(step))
     modes = subject.cudagraph_modes
     match step:
         case DecodeBatch():
@@ -192,3 +194,16 @@ def _write_token_ids(subject: Subject, seed: int) -> None:
     token_ids = subject.req_states.all_token_ids.gpu
     drawn = np.random.default_rng(seed).integers(0, 100, size=tuple(token_ids.shape))
     token_ids.copy_(torch.from_numpy(drawn))
+
+
+def _write_accepted_tokens(subject: Subject, seed: int) -> None:
+    """What the step before left: 1 to the query length for every request, before the
+    step's new ones are admitted.
+    """
+    accepted = subject.accepted_tokens
+    if accepted is not None:
+        high = subject.limits.query_len + 1
+        drawn = np.random.default_rng(seed).integers(
+            1, high, size=tuple(accepted.shape)
+        )
+        accepted.copy_(torch.from_numpy(drawn))

@@ -5,10 +5,12 @@ stay eager; a build that records something else than what it does every step is
 caught by the comparison.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,8 @@ from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.recorders import CaptureError
 
 Fault = Callable[[Any, dict[str, Any]], object]
-"""What a faulty build does besides: takes the batch and the sound metadata."""
+"""What a faulty build does besides: takes the batch, or what the build is told of it,
+and the sound metadata."""
 
 
 def _reads_a_device_value(batch: Any, built: dict[str, Any]) -> object:
@@ -124,21 +127,30 @@ def _batch(subject: Subject) -> DecodeBatch:
 @contextmanager
 def _planted(subject: Subject, fault: Fault) -> Iterator[None]:
     """While active, the build that the subject and its eager twin share is faulty."""
-    base: Any = type(subject.eager_state)
-    names = ("_build_attn_metadata", "prepare_attn")
-    method = next(name for name in names if hasattr(base, name))
-    sound = getattr(base, method)
+    owner, name = _build_of(subject)
+    sound = getattr(owner, name)
 
-    def build(self: Any, input_batch: Any, *args: Any, **kwargs: Any) -> Any:
-        built = sound(self, input_batch, *args, **kwargs)
-        fault(input_batch, built)
+    def build(*args: Any, **kwargs: Any) -> Any:
+        built = sound(*args, **kwargs)
+        # A method takes the batch; a function that a method calls, what is read of it.
+        fault(args[1] if args else SimpleNamespace(**kwargs), built)
         return built
 
-    setattr(base, method, build)
+    setattr(owner, name, build)
     try:
         yield
     finally:
-        setattr(base, method, sound)
+        setattr(owner, name, sound)
+
+
+def _build_of(subject: Subject) -> tuple[Any, str]:
+    """Where the shared build is looked up: in the base, or in the base's module."""
+    base: Any = type(subject.eager_state)
+    specialization = getattr(subject.state, "_specialization", None)
+    if specialization is not None and specialization.seam.inner_call:
+        return sys.modules[base.__module__], specialization.seam.inner_call
+    names = ("_build_attn_metadata", "prepare_attn")
+    return base, next(name for name in names if hasattr(base, name))
 
 
 def _record_again(subject: Subject) -> CaptureError | None:

@@ -2,9 +2,9 @@
 
 A state prepares a step's attention by work that must run every step (uploads,
 gathers through new tensors) and by the metadata build, whose host values a graph key
-fixes. A seam names the method that is the build. It is found out by comparing
-functions, never by a class name: a subclass that overrides ``prepare_attn`` does not
-inherit the seam of its base.
+fixes. A seam names the method that is the build, or the call that becomes one. It is
+found out by comparing functions, never by a class name: a subclass that overrides
+``prepare_attn`` does not inherit the seam of its base.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,15 @@ class Seam:
     ``build_method``."""
     needs: tuple[Need, ...] = ()
     """What a state must be besides."""
+    inner_call: str = ""
+    """The function whose call within ``prepare_attn`` is the build. The subclass makes
+    ``build_method`` of it; empty where the base has that method."""
 
     @property
     def required_names(self) -> tuple[str, ...]:
         """What a base must offer, in the order in which a step and a capture use it."""
-        names = ("prepare_attn", self.build_method, *_LIFECYCLE)
-        return tuple(dict.fromkeys(names))
+        build = () if self.inner_call else (self.build_method,)
+        return tuple(dict.fromkeys(("prepare_attn", *build, *_LIFECYCLE)))
 
 
 _LIFECYCLE = ("capture_inner_cudagraphs", "initialize_kv_cache", "max_model_len")
@@ -54,6 +57,22 @@ def whole_prepare_attn(owner: type[Any]) -> Seam:
     return Seam("prepare_attn", owner.prepare_attn, _DEFAULT_NEEDS)
 
 
+def hybrid_prepare_attn(owner: type[Any]) -> Seam:
+    """The seam of states whose ``prepare_attn`` is ``owner``'s and builds by a call of
+    ``build_attn_metadata``.
+
+    For vLLM's ``MambaHybridModelState`` (``v1/worker/gpu/model_states/
+    mamba_hybrid.py``): the gather of accepted-token counts before the call, and
+    ``recoverssm.record_step`` after it, run every step.
+    """
+    return Seam(
+        "_build_from_call",
+        owner.prepare_attn,
+        _HYBRID_NEEDS,
+        inner_call="build_attn_metadata",
+    )
+
+
 def require_seam(base: type[Any], seam: Seam) -> None:
     """Raise ``TypeError`` naming all that ``base`` lacks of the seam."""
     missing = [name for name in seam.required_names if not hasattr(base, name)]
@@ -70,6 +89,12 @@ def require_seam(base: type[Any], seam: Seam) -> None:
             f"{base.prepare_attn.__qualname__}, of which nobody showed that all of it "
             "may be recorded; name the seam that fits it."
         )
+    if seam.inner_call and not _calls(base.prepare_attn, seam.inner_call):
+        raise TypeError(
+            f"{base.__qualname__} lacks a call of {seam.inner_call}: "
+            f"{base.prepare_attn.__qualname__} calls no function of that name, which "
+            "this seam takes for the build."
+        )
 
 
 def require_needs(state: Any, seam: Seam) -> None:
@@ -80,6 +105,12 @@ def require_needs(state: Any, seam: Seam) -> None:
             f"{type(state).__qualname__} cannot record {seam.build_method}, which "
             f"needs {'; '.join(unmet)}: a graph key does not fix what differs there."
         )
+
+
+def _calls(function: Any, name: str) -> bool:
+    """Whether a function's own code looks a function of that name up in its module."""
+    code = getattr(function, "__code__", None)
+    return code is not None and name in code.co_names and name in function.__globals__
 
 
 def _has_no_prefix_ranges(state: Any) -> bool:
@@ -99,8 +130,11 @@ def _has_no_context_parallelism(state: Any) -> bool:
     return sizes == (1, 1)
 
 
-_DEFAULT_NEEDS = (
-    Need("no multimodal prefix ranges", _has_no_prefix_ranges),
+_HYBRID_NEEDS = (
     Need("no reference sliding window (R-SWA)", _has_no_rswa),
     Need("no context parallelism", _has_no_context_parallelism),
+)
+_DEFAULT_NEEDS = (
+    Need("no multimodal prefix ranges", _has_no_prefix_ranges),
+    *_HYBRID_NEEDS,
 )

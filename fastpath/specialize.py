@@ -15,6 +15,7 @@ import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
 from graphparity.fastpath.graph_key import GraphKey, graph_key, largest_of_rungs
+from graphparity.fastpath.hybrid_build import HybridBuild
 from graphparity.fastpath.metadata_graphs import (
     AttnMetadata,
     BuildFn,
@@ -67,8 +68,10 @@ def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
     """
     require_seam(base, specialization.seam)
     bases: list[type[Any]] = [_SpecializedModelState, base]
+    if specialization.seam.inner_call:
+        bases.insert(0, HybridBuild)
     if hasattr(base, "_upload_replay_start"):
-        bases.insert(1, KnownZeroReplayStarts)
+        bases.insert(-1, KnownZeroReplayStarts)
     if specialization.judge_groups is not None:
         bases.insert(0, PartlyRecorded)
     members = {
@@ -91,8 +94,12 @@ class _SpecializedModelState:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         require_needs(self, self._specialization.seam)
+        self._allocate()
         self.graphs = MetadataGraphs(self._specialization.make_recorder(self))
         self._full_mode = self._specialization.full_mode
+
+    def _allocate(self) -> None:
+        """Make what a recording reads and the base does not own: nothing."""
 
     def initialize_kv_cache(
         self, kv_cache_config: KVCacheConfig, block_tables: BlockTables

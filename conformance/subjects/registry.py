@@ -29,6 +29,18 @@ FAMILIES = {
             "triton-attn-two-groups": "triton_attn_two_groups",
         }.items()
     },
+    **{
+        f"mamba-hybrid-{suffix}": (
+            f"graphparity.conformance.subjects.mamba_hybrid:{maker}"
+        )
+        for suffix, maker in {
+            "gdn": "gdn",
+            "linear-attn": "linear_attn",
+            "mamba2": "mamba2",
+            "recoverssm": "recoverssm",
+            "short-conv": "short_conv",
+        }.items()
+    },
     "torch-decode": "graphparity.conformance.subjects.torch_decode:torch_decode",
 }
 """Family name -> address of the function that makes its subjects."""
@@ -38,6 +50,9 @@ VLLM_FAMILIES = frozenset(FAMILIES) - {"torch-decode"}
 
 QUERY_LENS = (1, 2, 3)
 """The decode query lengths each family is checked at, in tokens a request."""
+
+SINGLE_TOKEN_FAMILIES = frozenset({"mamba-hybrid-linear-attn"})
+"""The families of which vLLM has FULL graphs at query length 1 alone."""
 
 SubjectMaker = Callable[[str, int, str], Subject]
 """Makes the subject of (name, query length, recorder name)."""
@@ -87,6 +102,11 @@ def subject_maker(name: str) -> SubjectMaker:
     if not callable(maker):
         raise _unknown(family, f"{attribute} is a {type(maker).__name__}")
     return maker
+
+
+def query_lens_of(family: str) -> tuple[int, ...]:
+    """The query lengths that a family stands for where none is named."""
+    return QUERY_LENS[:1] if family in SINGLE_TOKEN_FAMILIES else QUERY_LENS
 
 
 def is_vllm(name: str) -> bool:

@@ -4,9 +4,11 @@ The state is touched only through the ``ModelState`` interface. Whether a step w
 really replayed is told by the recorder it was given, never by the state.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+import torch
 
 from graphparity.conformance.decode_batches import StepLimits
 from graphparity.conformance.memory import Memory
@@ -166,6 +168,15 @@ class Subject:
     in place, replay starts that the state uploads."""
     branch_maps: frozenset[str] = frozenset()
     """Paths of token-to-request maps that only a forked branch builds."""
+    staging_buffers: frozenset[str] = frozenset()
+    """Paths of buffers in which only the state under test puts a step's inputs, for its
+    recordings to read; poisoned before every step."""
+    accepted_tokens: torch.Tensor | None = None
+    """[max_num_reqs] tokens that each request accepted in its last step, drawn anew for
+    every step (device); None where the state keeps none."""
+    take_left_behind: Callable[[], Mapping[str, Any]] = dict
+    """What a step left on the host for the step's postprocessing, by name; taking it
+    clears it."""
     stand_in_fields: frozenset[str] = frozenset()
     """Metadata fields whose values come from stand-ins: not compared."""
     dead_without_padding: tuple[DeadNode, ...] = ()

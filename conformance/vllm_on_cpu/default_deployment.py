@@ -43,19 +43,30 @@ class AttentionLayers:
 
 def deploy_default(config: DeploymentConfig, layers: AttentionLayers) -> Deployment:
     """Everything for `config`; the first call of a process imports vLLM."""
+    prepare_process(config)
+    vllm_config = make_vllm_config(config, layers)
+    model = attention_model(vllm_config, layers)
+    return deploy_layers(config, vllm_config, model)
+
+
+def prepare_process(config: DeploymentConfig) -> None:
+    """Make vLLM of this process believe in the GPU of `config`, or use it."""
     if config.device.type == "cpu":
         install(config.flavour)
         install_schedule()
     else:
         use_gpu(config.flavour)
+
+
+def deploy_layers(
+    config: DeploymentConfig, vllm_config: "VllmConfig", model: torch.nn.Module
+) -> Deployment:
+    """What vLLM's own code makes of the layers that `vllm_config` knows."""
     from vllm.v1.worker.gpu.attn_utils import init_attn_backend
 
     from graphparity.conformance.vllm_on_cpu import kv_cache_groups
 
     device = config.device
-    vllm_config = _vllm_config(config, layers)
-    deepseek_v41._initialize_parallel_groups(vllm_config)
-    model = _model(vllm_config, layers)
     kv_cache_config = _kv_cache_config(vllm_config)
     attn_groups, _, _ = init_attn_backend(kv_cache_config, vllm_config, device)
     _clear_scratch(attn_groups)
@@ -77,7 +88,10 @@ def deploy_default(config: DeploymentConfig, layers: AttentionLayers) -> Deploym
     )
 
 
-def _vllm_config(config: DeploymentConfig, layers: AttentionLayers) -> "VllmConfig":
+def make_vllm_config(config: DeploymentConfig, layers: AttentionLayers) -> "VllmConfig":
+    """The configuration of `config`, in a world of one process; graph mode and sizes
+    are vLLM's choice.
+    """
     import json
 
     from vllm.engine.arg_utils import EngineArgs
@@ -102,10 +116,13 @@ def _vllm_config(config: DeploymentConfig, layers: AttentionLayers) -> "VllmConf
             speculative_config=engine_config._speculative_config(config.query_len),
         ).create_engine_config()
     vllm_config.cache_config.num_gpu_blocks = engine_config.NUM_GPU_BLOCKS
+    deepseek_v41._initialize_parallel_groups(vllm_config)
     return vllm_config
 
 
-def _model(vllm_config: "VllmConfig", layers: AttentionLayers) -> torch.nn.Module:
+def attention_model(
+    vllm_config: "VllmConfig", layers: AttentionLayers
+) -> torch.nn.Module:
     """Attention layers alone; each registers itself with ``vllm_config``."""
     from vllm.config import set_current_vllm_config
     from vllm.model_executor.layers.attention import Attention

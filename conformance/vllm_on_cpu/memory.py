@@ -28,21 +28,13 @@ _NOT_OWNERS = (
 
 def device_memory(deployment: "Deployment", *states: Any) -> dict[str, torch.Tensor]:
     """Device tensors of `deployment` and of `states`: path -> tensor."""
-    return builder_memory(deployment) | _collect(
-        _owners(deployment, states), rotating=False
-    )
+    owners = _builders(deployment) | _owners(deployment, states)
+    return _collect(owners, rotating=False)
 
 
 def builder_memory(deployment: "Deployment") -> dict[str, torch.Tensor]:
     """The tensors that the metadata builders own: path -> tensor."""
-    return _collect(
-        {
-            f"builders.{group.layer_names[0]}": group.get_metadata_builder()
-            for groups in deployment.attn_groups
-            for group in groups
-        },
-        rotating=False,
-    )
+    return _collect(_builders(deployment), rotating=False)
 
 
 def rotating_memory(deployment: "Deployment", *states: Any) -> dict[str, torch.Tensor]:
@@ -52,6 +44,14 @@ def rotating_memory(deployment: "Deployment", *states: Any) -> dict[str, torch.T
     their addresses may be recorded.
     """
     return _collect(_owners(deployment, states), rotating=True)
+
+
+def _builders(deployment: "Deployment") -> dict[str, Any]:
+    return {
+        f"builders.{group.layer_names[0]}": group.get_metadata_builder()
+        for groups in deployment.attn_groups
+        for group in groups
+    }
 
 
 def _owners(deployment: "Deployment", states: tuple[Any, ...]) -> dict[str, Any]:

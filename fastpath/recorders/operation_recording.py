@@ -139,7 +139,9 @@ def _record_operation(
     allocated = [out for out in fresh if out is not None]
     with session.execution():
         _adopt(session, func, allocated)
-        if (mutated or allocated) and func.overloadpacket.__name__ not in _UNFILLED:
+        # Where nothing is written CUDA launches nothing, as in an empty padded tail.
+        is_written = any(it.numel() for it in (*mutated, *allocated))
+        if is_written and func.overloadpacket.__name__ not in _UNFILLED:
             _record_call(session, func, args, kwargs, fresh)
     return result
 

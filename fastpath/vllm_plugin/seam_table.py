@@ -7,9 +7,18 @@ own does not inherit the seam of its base, whatever it is called.
 import sys
 from typing import Any, NamedTuple
 
-from graphparity.fastpath.seams import BUILD_ATTN_METADATA, Seam, whole_prepare_attn
+from graphparity.fastpath.seams import (
+    BUILD_ATTN_METADATA,
+    Seam,
+    hybrid_prepare_attn,
+    whole_prepare_attn,
+)
 
-_DEEPSEEK_V41 = "vllm.models.deepseek_v41.nvidia.model_state"
+_DEEPSEEK_V41 = (
+    "vllm.models.deepseek_v41.nvidia.model_state",
+    "DeepseekV41ModelState",
+)
+_HYBRID = ("vllm.v1.worker.gpu.model_states.mamba_hybrid", "MambaHybridModelState")
 
 
 class SeamAnswer(NamedTuple):
@@ -29,7 +38,10 @@ def seam_of(state_cls: type[Any]) -> SeamAnswer:
     prepare_attn = state_cls.prepare_attn
     if prepare_attn is DefaultModelState.prepare_attn:
         return SeamAnswer(whole_prepare_attn(DefaultModelState))
-    deepseek_v41 = _deepseek_v41_model_state()
+    hybrid = _imported(*_HYBRID)
+    if hybrid is not None and prepare_attn is hybrid.prepare_attn:
+        return SeamAnswer(hybrid_prepare_attn(hybrid))
+    deepseek_v41 = _imported(*_DEEPSEEK_V41)
     if deepseek_v41 is None or prepare_attn is not deepseek_v41.prepare_attn:
         unknown = (
             f"nobody has shown which part of {_name(prepare_attn)} may be recorded"
@@ -42,10 +54,9 @@ def seam_of(state_cls: type[Any]) -> SeamAnswer:
     return SeamAnswer(BUILD_ATTN_METADATA)
 
 
-def _deepseek_v41_model_state() -> Any:
-    """The DeepSeek-V4.1 state of vLLM, if a model of this process has imported it."""
-    module = sys.modules.get(_DEEPSEEK_V41)
-    return getattr(module, "DeepseekV41ModelState", None)
+def _imported(module: str, state_cls: str) -> Any:
+    """A state class of vLLM, if a model of this process has imported it."""
+    return getattr(sys.modules.get(module), state_cls, None)
 
 
 def _name(function: Any) -> str:
