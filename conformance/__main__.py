@@ -1,8 +1,9 @@
 """The main job: prove every subject, one process each, and print what was proved.
 
 ``python -m graphparity.conformance`` runs the suite on vLLM's DeepSeek-V4.1 in both
-GPU flavours, on vLLM's own specialized state, and on its default model state. A
-process holds one GPU flavour; as many run at a time as there are cores.
+GPU flavours, on vLLM's own specialized state, on its default model state, and on its
+state of hybrids. A process holds one GPU flavour; as many run at a time as there are
+cores.
 """
 
 import argparse
@@ -27,6 +28,11 @@ MAIN_RUNS = [
         "default-flash-attn-two-groups:1",
         "default-triton-attn:1",
         "default-triton-attn-two-groups:3",
+        "mamba-hybrid-gdn:2",
+        "mamba-hybrid-linear-attn:1",
+        "mamba-hybrid-mamba2:1",
+        "mamba-hybrid-recoverssm:2",
+        "mamba-hybrid-short-conv:3",
     ),
 ]
 """The subjects of the main job; those of one line share a process."""

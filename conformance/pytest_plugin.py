@@ -131,7 +131,7 @@ def pytest_configure(config: pytest.Config) -> None:
             f"--max-examples {max_examples} checks nothing: give 1 or more."
         )
     try:
-        for name in _subject_names(config):
+        for name in subject_names(config):
             subject_maker(name)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error
@@ -163,7 +163,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """What this session runs on."""
     return (
-        f"graphparity: subjects {', '.join(_subject_names(config))}; recorder "
+        f"graphparity: subjects {', '.join(subject_names(config))}; recorder "
         f"{config.getoption('--recorder')}; {config.getoption('--max-examples')} "
         "batches a key"
     )
@@ -171,7 +171,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Tests of vLLM itself need a subject that has it set up."""
-    names = _subject_names(config)
+    names = subject_names(config)
     if collection_path.name.startswith("test_vllm_") and not any(map(is_vllm, names)):
         return True
     return None
@@ -262,7 +262,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
-def _subject_names(config: pytest.Config) -> list[str]:
+def subject_names(config: pytest.Config) -> list[str]:
     """The subjects asked for; a family stands for every query length."""
     names = config.getoption("--subject") or [DEFAULT_FAMILY]
     return [
@@ -278,7 +278,7 @@ def _subject_names(config: pytest.Config) -> list[str]:
 
 def _builder_cases(config: pytest.Config) -> list[str]:
     """The cases of the GPU flavour whose family of subjects is asked for."""
-    families = {name.rpartition(":")[0] for name in _subject_names(config)}
+    families = {name.rpartition(":")[0] for name in subject_names(config)}
     left_out = CPU_ONLY if config.getoption("--recorder") == "cuda" else ()
     return [
         name
@@ -291,7 +291,7 @@ def _builder_cases(config: pytest.Config) -> list[str]:
 def _shortest_subject_names(config: pytest.Config) -> list[str]:
     """Of each family asked for, the subject of the shortest query length."""
     shortest: dict[str, str] = {}
-    for name in sorted(_subject_names(config), key=lambda name: name.rsplit(":")[-1]):
+    for name in sorted(subject_names(config), key=lambda name: name.rsplit(":")[-1]):
         shortest.setdefault(name.rpartition(":")[0], name)
     return list(shortest.values())
 
@@ -299,7 +299,7 @@ def _shortest_subject_names(config: pytest.Config) -> list[str]:
 def _load_subjects(config: pytest.Config) -> list[Subject]:
     recorder = config.getoption("--recorder")
     try:
-        return [load_subject(name, recorder) for name in _subject_names(config)]
+        return [load_subject(name, recorder) for name in subject_names(config)]
     except (ValueError, TypeError, RuntimeError) as error:
         pytest.exit(f"ERROR: {error}", pytest.ExitCode.USAGE_ERROR)
 

@@ -3,12 +3,10 @@
 Collected only for subjects of vLLM, whose process has it set up.
 """
 
-# ruff: noqa: PLC0415, vLLM is imported once the subjects have set it up
 import importlib
 
 import pytest
 
-from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 
@@ -20,9 +18,9 @@ DEEPSEEK_V41 = "vllm.models.deepseek_v41.nvidia"
 RECORDED = {
     f"{STATES}.default.DefaultModelState": "prepare_attn",
     f"{DEEPSEEK_V41}.model_state.DeepseekV41ModelState": "_build_attn_metadata",
+    f"{STATES}.mamba_hybrid.MambaHybridModelState": "_build_from_call",
 }
 LEFT_ALONE = {
-    f"{STATES}.mamba_hybrid.MambaHybridModelState": "MambaHybridModelState.prepare",
     f"{STATES}.encoder_only.EncoderOnlyModelState": "EncoderOnlyModelState.prepare",
     f"{STATES}.encoder_decoder.EncoderDecoderModelState": "prepare_attn",
     f"{DEEPSEEK_V41}.specialized_decode.runtime.model_state"
@@ -43,13 +41,7 @@ def test_a_supported_state_has_its_seam(name: str) -> None:
     answer = seam_of(state_cls)
     assert answer.seam is not None
     assert answer.seam.build_method == RECORDED[name]
-    specialization = Specialization(
-        full_mode=None,
-        make_recorder=lambda state: state,
-        graph_keys=lambda state: (),
-        seam=answer.seam,
-    )
-    assert issubclass(specialize(state_cls, specialization), state_cls)
+    assert issubclass(_specialized(name), state_cls)
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)
@@ -60,26 +52,23 @@ def test_any_other_state_is_left_alone_with_a_reason(name: str) -> None:
     assert LEFT_ALONE[name] in answer.why_not
 
 
-def test_the_plugged_in_state_is_its_own_seam_no_more() -> None:
-    """A state that records is not plugged in twice."""
-    from vllm.v1.worker.gpu.model_states.default import DefaultModelState
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_specialized_state_has_no_seam(name: str) -> None:
+    """A state that records is not plugged in twice: its ``prepare_attn`` is ours."""
+    answer = seam_of(_specialized(name))
+    assert answer.seam is None
+    assert "nobody has shown which part of graphparity.fastpath." in answer.why_not
 
+
+def _specialized(name: str) -> type:
+    """A supported state, specialized by its seam."""
+    state_cls = _state_cls(name)
+    seam = seam_of(state_cls).seam
+    assert seam is not None
     specialization = Specialization(
         full_mode=None,
         make_recorder=lambda state: state,
         graph_keys=lambda state: (),
-        seam=BUILD_ATTN_METADATA,
+        seam=seam,
     )
-    state_cls = _state_cls(f"{DEEPSEEK_V41}.model_state.DeepseekV41ModelState")
-    twice = seam_of(specialize(state_cls, specialization))
-    assert twice.seam is None
-    assert "it already records" in twice.why_not
-    whole = seam_of(DefaultModelState).seam
-    assert whole is not None
-    specialization = Specialization(
-        full_mode=None,
-        make_recorder=lambda state: state,
-        graph_keys=lambda state: (),
-        seam=whole,
-    )
-    assert seam_of(specialize(DefaultModelState, specialization)).seam is None
+    return specialize(state_cls, specialization)

@@ -1,9 +1,9 @@
 """vLLM's ``MambaHybridModelState`` on a machine without a GPU, as subjects.
 
-Real builders for SM90: one KV-cache group of full attention, and one of a recurrent
-backend. Recorded is the state's call of ``build_attn_metadata``. With speculation, a
-query length above 1, every step draws how many tokens its requests accepted in the step
-before. There is no reference: the eager state is the oracle.
+Real builders for SM90: one KV-cache group of full attention, and one or two of a
+recurrent backend. Recorded is the state's call of ``build_attn_metadata``. With
+speculation, a query length above 1, every step draws how many tokens its requests
+accepted in the step before. There is no reference: the eager state is the oracle.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ from graphparity.conformance.vllm_on_cpu.hybrid_deployment import (
 from graphparity.fastpath.partial_build import JudgeGroups
 from graphparity.fastpath.seams import hybrid_prepare_attn
 
-RECURRENT_GROUP = 1
-"""The KV-cache group of the recurrent layer, behind that of attention."""
+ATTENTION_GROUP = 0
+"""The KV-cache group of the attention layer, before those of recurrent layers."""
 
 _RECOVERABLE = (
     "graphparity.conformance.vllm_on_cpu.recoverable_mamba2:RecoverableBackend"
@@ -32,8 +32,11 @@ _RECOVERABLE = (
 
 
 def mamba2(name: str, query_len: int, recorder: str) -> Subject:
-    """Mamba2 beside FlashAttention 3."""
-    return _subject(name, query_len, recorder, RecurrentLayers("MAMBA2", "FLASH_ATTN"))
+    """Two groups of Mamba2 beside FlashAttention 3. Without speculation the second
+    one's metadata is the first one's, with state indices of its own.
+    """
+    layers = RecurrentLayers("MAMBA2", "FLASH_ATTN", num_layers=2)
+    return _subject(name, query_len, recorder, layers)
 
 
 def gdn(name: str, query_len: int, recorder: str) -> Subject:
@@ -113,4 +116,4 @@ def _subject(
 
 def _refuse_recurrent(state: Any, attn_groups: list[list[Any]]) -> Mapping[int, bool]:
     """What the prover says, as ``test_vllm_builders`` shows."""
-    return {index: index != RECURRENT_GROUP for index in range(len(attn_groups))}
+    return {index: index == ATTENTION_GROUP for index in range(len(attn_groups))}

@@ -1,6 +1,6 @@
 """A deployment of vLLM's ``MambaHybridModelState`` on CPU tensors.
 
-One real ``Attention`` layer of full attention, and one layer of a recurrent backend
+One real ``Attention`` layer of full attention, and layers of a recurrent backend
 without weights: a builder asks a layer for no more than its backend and spec. KV-cache
 groups and builders are derived from them by vLLM's own code. Importing this module
 imports no vLLM.
@@ -30,7 +30,6 @@ from graphparity.conformance.vllm_on_cpu.default_deployment import (
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import MambaSpec
 
-RECURRENT_LAYER = "layers.1.mixer"
 _ATTENTION_PAGE = 2 * BLOCK_SIZE * NUM_KV_HEADS * HEAD_SIZE * 2
 """Bytes of an attention block: keys and values of two bytes each. vLLM pads a recurrent
 state to it."""
@@ -46,6 +45,8 @@ class RecurrentLayers:
     """A name of vLLM's ``AttentionBackendEnum``."""
     backend: str = ""
     """``module:class`` of another backend; empty for that of ``mamba_type``."""
+    num_layers: int = 1
+    """A KV-cache group each, for there is one attention layer."""
 
 
 def deploy_hybrid(config: DeploymentConfig, layers: RecurrentLayers) -> Deployment:
@@ -58,7 +59,8 @@ def deploy_hybrid(config: DeploymentConfig, layers: RecurrentLayers) -> Deployme
     model = attention_model(vllm_config, attention)
     spec = _recurrent_spec(config, layers)
     context = vllm_config.compilation_config.static_forward_context
-    context[RECURRENT_LAYER] = AttentionLayer(_backend(layers), spec)
+    for index in range(1, layers.num_layers + 1):
+        context[f"layers.{index}.mixer"] = AttentionLayer(_backend(layers), spec)
     return deploy_layers(config, vllm_config, model)
 
 

@@ -13,7 +13,10 @@ from graphparity.fastpath.proving.batches import longest_batch, shortest_batch
 from graphparity.fastpath.proving.group_memory import image_of, restore
 from graphparity.fastpath.proving.verdict import Level, Verdict
 from graphparity.fastpath.recorders.protocol import Recorder
-from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
+from graphparity.fastpath.vllm_plugin.builder_memory import (
+    builder_memory,
+    member_tensors,
+)
 from graphparity.fastpath.vllm_plugin.recorder import RecorderFactory
 from graphparity.fastpath.vllm_plugin.runner_group_build import RunnerGroupBuild
 
@@ -36,7 +39,7 @@ def judge_groups(
         return make_recorder(runner)
 
     judged = {}
-    with _buffers_kept(runner):
+    with _buffers_kept(state, runner):
         for index, groups in enumerate(runner.attn_groups):
             if not groups:
                 continue
@@ -64,8 +67,9 @@ def _batches(
 
 
 @contextmanager
-def _buffers_kept(runner: Any) -> Iterator[None]:
-    buffers: dict[str, torch.Tensor] = {
+def _buffers_kept(state: Any, runner: Any) -> Iterator[None]:
+    buffers = member_tensors(state, "model_state", runner.device)
+    buffers |= {
         f"input_buffers.{name}": value
         for name, value in vars(runner.input_buffers).items()
         if isinstance(value, torch.Tensor)

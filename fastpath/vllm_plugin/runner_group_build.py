@@ -1,8 +1,9 @@
 """One KV-cache group's build over the runner's own buffers, to be judged.
 
 It is staged through the model state's own ``prepare_attn``, with the other groups
-masked, so what is judged is what will be recorded. It overwrites the runner's input
-buffers and block tables: only inside the runner's capture.
+masked, but for one that its metadata is derived from, so what is judged is what will be
+recorded. It overwrites the runner's input buffers and block tables: only inside the
+runner's capture.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from graphparity.fastpath.vllm_plugin.builder_memory import (
     builder_memory,
     member_tensors,
 )
+from graphparity.fastpath.vllm_plugin.derived_groups import groups_built_with
 
 
 class RunnerGroupBuild:
@@ -36,8 +38,9 @@ class RunnerGroupBuild:
 
     def __init__(self, state: Any, runner: Any, index: int) -> None:
         self._state, self._runner = state, runner
+        self._built = groups_built_with(runner.attn_groups, index)
         self._attn_groups = [
-            groups if it == index else []
+            groups if it in self._built else []
             for it, groups in enumerate(runner.attn_groups)
         ]
         self._owned = builder_memory(self._attn_groups, runner.device)
@@ -68,7 +71,10 @@ class RunnerGroupBuild:
         tables, device = self._runner.block_tables, self._runner.device
         return {
             **member_tensors(self._runner.input_buffers, "input_buffers", device),
-            f"block_tables[{self._index}]": tables.input_block_tables[self._index],
+            **{
+                f"block_tables[{it}]": tables.input_block_tables[it]
+                for it in self._built
+            },
             "slot_mappings": tables.slot_mappings,
             **member_tensors(self._state, "model_state", device),
             **{p: it for p, it in self._owned.items() if p not in self._written},
@@ -123,6 +129,7 @@ class RunnerGroupBuild:
         """Write a step's inputs; returns the group's build, a metadata object a
         builder.
         """
+        self._draw_accepted_tokens(rows)
         step = write_step_inputs(self._buffers(), rows)
         build = self._state._stage_build(
             step.input_batch,
@@ -136,6 +143,18 @@ class RunnerGroupBuild:
             return distinct(build())
 
         return build_group
+
+    def _draw_accepted_tokens(self, rows: StepRows) -> None:
+        """What each request of a hybrid accepted in its last step: 1 to the query
+        length, from the step's seed.
+        """
+        accepted = getattr(self._state, "num_accepted_tokens_gpu", None)
+        if accepted is not None:
+            generator = torch.Generator().manual_seed(rows.seed)
+            high = max(rows.query_lens) + 1
+            accepted.copy_(
+                torch.randint(1, high, tuple(accepted.shape), generator=generator)
+            )
 
     def _buffers(self) -> RunnerBuffers:
         from vllm.v1.worker.gpu.input_batch import InputBatch  # noqa: PLC0415
