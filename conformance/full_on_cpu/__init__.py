@@ -26,6 +26,7 @@ scenarios run one after the other.
     adapters      two LoRA adapters, and the padding that CPU LoRA does not know
     weights       under which tokens depend on all of the context
     recorder      the emulated recorder, metered
+    ranks         engines of several ranks, each a process
     notes         what an engine was seen to do, apart from the plug-in's own counters
     entry_point   another program: vLLM loads the installed plug-in by itself
 """

@@ -5,6 +5,7 @@ import sys
 
 from graphparity.conformance.full_on_cpu.engine import prepare_process, run
 from graphparity.conformance.full_on_cpu.full_graphs import emulate_full_graphs
+from graphparity.conformance.full_on_cpu.ranks import fork_workers
 from graphparity.conformance.full_on_cpu.scenarios import Scenario
 from graphparity.conformance.full_on_cpu.weights import draw_weights
 
@@ -13,6 +14,7 @@ def main(arguments: list[str]) -> None:
     """Run them in this order, in this process."""
     prepare_process()
     draw_weights()
+    fork_workers()
     for argument in arguments or ["{}"]:
         scenario = Scenario(**json.loads(argument))
         if scenario.is_full:

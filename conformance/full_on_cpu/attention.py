@@ -105,16 +105,27 @@ _BUILDERS: dict[str, Callable[[], type[Any]]] = {
 
 
 @contextmanager
-def built_by(builder: str) -> Iterator[None]:
-    """Let vLLM's CPU backend build by another builder; "" leaves it its own."""
+def built_by(builder: str, rank: int | None = None) -> Iterator[None]:
+    """Let vLLM's CPU backend build by another builder; "" leaves it its own.
+
+    Args:
+        builder: its name.
+        rank: which builds by it, while the others build by "recordable"; None for all.
+    """
+    from vllm.distributed import get_tensor_model_parallel_rank
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     if not builder:
         yield
         return
     vllm_s = CPUAttentionBackend.get_builder_cls
-    builder_cls = _BUILDERS[builder]()
-    CPUAttentionBackend.get_builder_cls = staticmethod(lambda: builder_cls)
+    builder_cls, others_cls = _BUILDERS[builder](), recordable_cpu_builder()
+
+    def get_builder_cls() -> type[Any]:
+        is_other = rank is not None and get_tensor_model_parallel_rank() != rank
+        return others_cls if is_other else builder_cls
+
+    CPUAttentionBackend.get_builder_cls = staticmethod(get_builder_cls)
     try:
         yield
     finally:

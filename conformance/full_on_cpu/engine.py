@@ -13,6 +13,12 @@ import torch
 from graphparity.conformance.full_on_cpu.adapters import RANK, lora_requests
 from graphparity.conformance.full_on_cpu.attention import built_by
 from graphparity.conformance.full_on_cpu.notes import NOTES
+from graphparity.conformance.full_on_cpu.ranks import (
+    HEADS,
+    note_serving,
+    told_by_ranks,
+    wait_for_steps,
+)
 from graphparity.conformance.full_on_cpu.recorder import MeteredRecorder
 from graphparity.conformance.full_on_cpu.scenarios import (
     BLOCK_SIZE,
@@ -21,7 +27,6 @@ from graphparity.conformance.full_on_cpu.scenarios import (
     MAX_NUM_SEQS,
     MODEL,
     REPORT_PREFIX,
-    WAVES,
     Request,
     Scenario,
 )
@@ -33,6 +38,8 @@ def prepare_process() -> None:
     os.environ |= {
         "CUDA_VISIBLE_DEVICES": "",
         "HF_HUB_OFFLINE": "1",
+        # Small functions of vLLM would be compiled anew in every process.
+        "TORCHDYNAMO_DISABLE": "1",
         "TRITON_INTERPRET": "1",
         "VLLM_ALLOW_INSECURE_SERIALIZATION": "1",
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -58,23 +65,36 @@ def run(scenario: Scenario) -> dict[str, Any]:
     outcome: dict[str, Any] = {"run": name, "scenario": asdict(scenario)}
     NOTES.clear()
     builder = scenario.builder if scenario.is_full else ""
-    with tempfile.TemporaryDirectory() as folder, built_by(builder):
-        Path(folder, "config.json").write_text(json.dumps(MODEL), "utf-8")
+    model = MODEL | (HEADS if scenario.num_ranks > 1 else {})
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        built_by(builder, scenario.builder_rank),
+    ):
+        Path(folder, "config.json").write_text(json.dumps(model), "utf-8")
         adapters = lora_requests(Path(folder), scenario.num_adapters)
+        wait_for_steps(scenario.step_timeout_s)
         llm = None
         try:
             llm = _engine(folder, scenario)
-            outcome["tokens"] = [_serve(llm, wave, adapters) for wave in WAVES]
+            outcome["tokens"] = [_serve(llm, wave, adapters) for wave in scenario.waves]
         except Exception as error:  # noqa: BLE001, it is the outcome
             outcome["error"] = f"{type(error).__name__}: {error}"
         outcome |= NOTES.as_dict()
         if llm is not None:
-            if scenario.mode is not None:
-                (outcome["report"],) = llm.collective_rpc("graphparity_report")
+            outcome |= _told(llm, scenario, has_failed="error" in outcome)
             llm.llm_engine.engine_core.shutdown()
     del llm
     cleanup_dist_env_and_memory()
     return outcome
+
+
+def _told(llm: Any, scenario: Scenario, *, has_failed: bool) -> dict[str, Any]:
+    """What its ranks tell; after an error they may wait for one another, and cannot."""
+    if scenario.num_ranks == 1:
+        return told_by_ranks(llm, has_plug_in=scenario.mode is not None)[0]
+    if has_failed:
+        return {}
+    return {"ranks": told_by_ranks(llm, has_plug_in=scenario.mode is not None)}
 
 
 def _engine(model: str, scenario: Scenario) -> Any:
@@ -94,6 +114,7 @@ def _engine(model: str, scenario: Scenario) -> Any:
         enforce_eager=not scenario.is_full,
         compilation_config={"mode": 0},
         seed=0,
+        tensor_parallel_size=scenario.num_ranks,
         **_plug_in(scenario),
         **_speculation(scenario),
         **_lora(scenario),
@@ -150,6 +171,7 @@ def _serve(llm: Any, wave: list[Request], adapters: list[Any]) -> list[list[int]
     ]
     prompts = [{"prompt_token_ids": it.prompt} for it in wave]
     lora = [adapters[i % len(adapters)] for i in range(len(wave))]
-    with NOTES.serving():
-        outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=lora)
+    llm.collective_rpc(note_serving, args=(True,))
+    outputs = llm.generate(prompts, params, use_tqdm=False, lora_request=lora)
+    llm.collective_rpc(note_serving, args=(False,))
     return [list(output.outputs[0].token_ids) for output in outputs]

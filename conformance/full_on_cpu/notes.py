@@ -1,15 +1,13 @@
 """What an engine was seen to do, apart from the plug-in's own counters."""
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 
 @dataclass
 class EngineNotes:
-    """Of the engine that this process runs."""
+    """Of the engine that this process runs, or of the rank that it is."""
 
     is_serving: bool = False
     """While requests are served: what captures and warm-ups do is not counted."""
@@ -27,15 +25,6 @@ class EngineNotes:
     def clear(self) -> None:
         """As before the first engine."""
         vars(self).update(vars(EngineNotes()))
-
-    @contextmanager
-    def serving(self) -> Iterator[None]:
-        """Requests are served within."""
-        self.is_serving = True
-        try:
-            yield
-        finally:
-            self.is_serving = False
 
     def as_dict(self) -> dict[str, Any]:
         """As plain data."""

@@ -15,7 +15,8 @@ from graphparity.conformance.full_on_cpu.scenarios import KERNELS_VARIABLE
 SUITE = "graphparity.conformance.pytest_plugin"
 
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
-# Name -> scenario; each list is one process, in this order.
+_RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
+# Name -> scenario; each list is one process, in this order; ranks are further ones.
 PROCESSES: list[dict[str, dict[str, Any]]] = [
     {
         "vllm": {"is_full": False},
@@ -39,6 +40,30 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "n-gram, verify": {"mode": "verify", "num_drafts": 3},
         "LoRA, replay": {"mode": "replay", "num_adapters": 2},
         "LoRA, verify": {"mode": "verify", "num_adapters": 2},
+    },
+    {
+        "2 ranks, vllm": {"is_full": False, "num_ranks": 2},
+        "2 ranks, replay": {"mode": "replay", "num_ranks": 2},
+        "2 ranks, verify": {"mode": "verify", "num_ranks": 2},
+        "rank 1 reads the host": {
+            "mode": "replay",
+            "builder": "host_read",
+            **_RANK_1_OF_2,
+        },
+        "rank 1 is stale, unjudged": {**_STALE, **_RANK_1_OF_2},
+    },
+    {
+        "4 ranks, vllm": {"is_full": False, "num_ranks": 4},
+        "4 ranks, replay": {"mode": "replay", "num_ranks": 4},
+        "4 ranks, verify": {"mode": "verify", "num_ranks": 4},
+    },
+    {
+        "rank 1 is stale, verified": {
+            **_STALE,
+            **_RANK_1_OF_2,
+            "mode": "verify",
+            "step_timeout_s": 20,
+        },
     },
 ]
 

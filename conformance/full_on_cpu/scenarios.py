@@ -40,7 +40,7 @@ class Request:
     max_tokens: int
 
 
-WAVES = (
+WAVES: tuple[list[Request], ...] = (
     # Three of equal length.
     [
         Request([1, 5, 9, 13], 64),
@@ -79,3 +79,15 @@ class Scenario:
     """Tokens a step that n-gram speculation drafts of every request."""
     num_adapters: int = 0
     """LoRA adapters; a wave's requests use none, the first, and so on, in turns."""
+    num_ranks: int = 1
+    """Of tensor parallelism; several are a process each, one is the engine's own."""
+    builder_rank: int | None = None
+    """The rank that builds by ``builder``, the others by "recordable"; None for all."""
+    step_timeout_s: int = 300
+    """Seconds that the engine waits for a step of several ranks; the default is vLLM's.
+    vLLM reads it once a process."""
+
+    @property
+    def waves(self) -> tuple[list[Request], ...]:
+        """What is served: ranks share few cores, and are spared the long first wave."""
+        return WAVES if self.num_ranks == 1 else WAVES[1:]

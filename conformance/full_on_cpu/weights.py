@@ -1,5 +1,6 @@
 """Weights of the model, drawn when they are loaded."""
 
+# ruff: noqa: PLC0415, vLLM is imported once this process is prepared for it
 from functools import cache
 from typing import Any
 
@@ -15,13 +16,13 @@ def draw_weights() -> None:
     context: attention outweighs the embedding of the last token. They are drawn when
     loaded, for vLLM packs weights for the CPU right afterwards.
     """
-    from vllm.model_executor.model_loader.dummy_loader import (  # noqa: PLC0415
-        DummyModelLoader,
-    )
+    from vllm.distributed import get_tensor_model_parallel_rank
+    from vllm.model_executor.model_loader.dummy_loader import DummyModelLoader
 
     def load_weights(self: Any, model: Any, model_config: Any) -> None:
         NOTES.models_loaded.append(model_config.model)
-        rng = np.random.RandomState(0)
+        # Every matrix is split among the ranks: no two of them hold the same.
+        rng = np.random.RandomState(get_tensor_model_parallel_rank())
         for name, weight in sorted(model.named_parameters()):
             scale = next((it for part, it in _SCALES.items() if part in name), 0.35)
             is_matrix = weight.dim() > 1
