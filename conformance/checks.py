@@ -145,7 +145,7 @@ def _with_recorded_bounds(
         )
     ]
     buffers = _bound_affecting(changed_paths(actual.image, expected.image))
-    if not fields and not buffers:
+    if not (fields or buffers) or not _tells_of_a_bound(subject, actual, expected):
         return expected
     bounds = worst_case_bounds(step.key, subject.limits.max_model_len)
     input_batch = replace(staged.input_batch, seq_lens_cpu_upper_bound=bounds)
@@ -155,6 +155,19 @@ def _with_recorded_bounds(
         expected,
         leaves=expected.leaves | {path: as_recorded.leaves[path] for path in fields},
         image={**expected.image, **{it: as_recorded.image[it] for it in buffers}},
+    )
+
+
+def _tells_of_a_bound(subject: Subject, actual: BuiltStep, expected: BuiltStep) -> bool:
+    """Whether the metadata tells its readers of a bound that is frozen at its worst
+    case, and is another in the eager build.
+    """
+    return any(
+        comparer.field_class(path, ()) is comparer.FieldClass.BOUND
+        and leaf.value == subject.limits.max_model_len
+        and expected.leaves[path].value != leaf.value
+        for path, leaf in actual.leaves.items()
+        if path in expected.leaves
     )
 
 

@@ -102,8 +102,9 @@ class MetadataGraphs:
         for key, recorded in recorded_as.items():
             if recorded in self._recordings:
                 self._recordings[key] = self._recordings[recorded]
-            else:
+            elif key != recorded:
                 self._refusals[key] = self._refusals[recorded]
+                logger.warning("%s stays eager with %s.", key, recorded)
 
     def replay(self, key: tuple[int, int, int, int]) -> AttnMetadata | None:
         """Refresh the builders' buffers by replaying the build of ``key``.

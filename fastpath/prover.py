@@ -13,8 +13,9 @@ Not decided by it:
 - what an object holds that every build returns again, past its own attributes;
 - single-request keys alone cannot tell a request's length from the longest one's.
 
-A rung's keys differ in their real requests alone. If the recording of the largest of
-them serves the others as well, by the same checks, one recording may serve the rung.
+A rung's keys differ in their real requests alone. If all of them are captured alike,
+and the recording of the largest serves others by the same checks, one recording may
+serve the rung.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -22,7 +23,12 @@ from dataclasses import replace
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
-from graphparity.fastpath.proving.batches import batch_pairs, judged_keys, rung_pairs
+from graphparity.fastpath.proving.batches import (
+    batch_pairs,
+    judged_keys,
+    replayed_rung_pairs,
+    rung_pairs,
+)
 from graphparity.fastpath.proving.evidence import GroupEvidence
 from graphparity.fastpath.proving.findings import Finding
 from graphparity.fastpath.proving.recordings import Recordings
@@ -76,8 +82,8 @@ def judge(
     try:
         verdict = _verdict(evidence, pairs, keys, level)
         if verdict.recordable:
-            across = rung_pairs(keys, level=level, seed=seed, **limits)
-            shares_rungs = _shares_rungs(build, recordings, across)
+            across = rung_pairs(keys, max_model_len=max_model_len, seed=seed)
+            shares_rungs = _shares_rungs(build, recordings, across, level)
             verdict = replace(verdict, shares_rungs=shares_rungs)
         return verdict
     finally:
@@ -110,11 +116,16 @@ def _shares_rungs(
     build: GroupBuild,
     recordings: Recordings,
     pairs: dict[GraphKey, list[BatchPair]],
+    level: Level,
 ) -> bool:
-    """Whether nothing speaks against replaying a rung's largest key on its others."""
+    """Whether all keys of every rung are captured alike, and nothing speaks against
+    replaying the largest on others.
+    """
     evidence = GroupEvidence(build, recordings, ALL_CHECKS)
-    return all(
-        evidence.is_served(largest, pair)
+    replayed = replayed_rung_pairs(pairs, level)
+    return bool(pairs) and all(
+        evidence.is_captured_alike(largest, pair)
+        and (pair not in replayed.get(largest, ()) or evidence.is_served(pair))
         for largest, of_rung in pairs.items()
         for pair in of_rung
     )

@@ -28,7 +28,8 @@ class KnownZeroReplayStarts:
     """
 
     _num_zero_replay_starts = 0
-    _may_skip_staging = True
+    _may_skip_staging = False
+    """Whether the base's ``prepare_attn`` is known to stage nothing else."""
     decoder_replay_layers: Any = None
     _replay_start: torch.Tensor  # [max_num_reqs], int32, device
 

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from graphparity.fastpath.graph_key import GraphKey
+
 
 @dataclass(frozen=True)
 class StepRows:
@@ -28,6 +30,13 @@ class StepRows:
     seed: int
     """Seeds block ids, token ids, and what earlier steps left in the tails."""
     is_prefilling: bool = False
+
+    @property
+    def key(self) -> GraphKey:
+        """The key of these rows as a decode step."""
+        return GraphKey(
+            self.num_reqs, self.padded_reqs, self.num_tokens, self.padded_tokens
+        )
 
     @property
     def num_reqs(self) -> int:

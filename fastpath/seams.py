@@ -34,6 +34,10 @@ class Seam:
     """The function whose call within ``prepare_attn`` is the build. The subclass makes
     ``build_method`` of it; empty where the base has that method."""
 
+    idle_staging: object | None = None
+    """The ``prepare_attn`` that, in a decode step over known-zero replay starts, does
+    nothing but call the build: such steps skip it. None skips none."""
+
     @property
     def required_names(self) -> tuple[str, ...]:
         """What a base must offer, in the order in which a step and a capture use it."""
@@ -44,8 +48,23 @@ class Seam:
 _LIFECYCLE = ("capture_inner_cudagraphs", "initialize_kv_cache", "max_model_len")
 
 BUILD_ATTN_METADATA = Seam("_build_attn_metadata")
-"""States that build in a method of its own (vLLM's DeepSeek-V4.1): replay starts are
-uploaded and slots padded around it every step."""
+"""States that build in a method of its own: what calls it runs every step."""
+
+
+def replay_start_staging(owner: type[Any]) -> Seam:
+    """The seam of states whose ``prepare_attn`` is ``owner``'s, stages replay starts,
+    and builds in a method of its own.
+
+    For vLLM's ``DeepseekV41ModelState`` (``models/deepseek_v41/nvidia/
+    model_state.py``): replay starts are uploaded and slots padded around the build,
+    which is nothing in a decode step over known zeros.
+    """
+    return Seam(
+        "_build_attn_metadata",
+        owner.prepare_attn,
+        (_NO_CONTEXT_PARALLELISM,),
+        idle_staging=owner.prepare_attn,
+    )
 
 
 def whole_prepare_attn(owner: type[Any]) -> Seam:
@@ -130,9 +149,10 @@ def _has_no_context_parallelism(state: Any) -> bool:
     return sizes == (1, 1)
 
 
+_NO_CONTEXT_PARALLELISM = Need("no context parallelism", _has_no_context_parallelism)
 _HYBRID_NEEDS = (
     Need("no reference sliding window (R-SWA)", _has_no_rswa),
-    Need("no context parallelism", _has_no_context_parallelism),
+    _NO_CONTEXT_PARALLELISM,
 )
 _DEFAULT_NEEDS = (
     Need("no multimodal prefix ranges", _has_no_prefix_ranges),

@@ -76,6 +76,7 @@ def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
         bases.insert(0, PartlyRecorded)
     members = {
         "_specialization": specialization,
+        "_may_skip_staging": specialization.seam.idle_staging is base.prepare_attn,
         specialization.seam.build_method: _SpecializedModelState._replay_or_build,
         "__doc__": f"{base.__qualname__} with recorded metadata builds.",
         "__module__": base.__module__,

@@ -176,10 +176,22 @@ def run(
     start_up = {"start_s": round(engine.start_s, 1), "report": engine.report()}
     for batch in batches:
         row = measure(engine, configuration.name, batch, num_pairs)
-        yield asdict(row) | start_up
+        yield asdict(row) | start_up | {"environment": environment()}
     del engine
     gc.collect()
     torch.cuda.empty_cache()
+
+
+def problems_of(row: dict[str, Any]) -> list[str]:
+    """Why a row says nothing of replays, or speaks against them."""
+    report = row["report"]
+    found = {
+        "the tokens of the arms differ": not row["tokens_equal"],
+        "no step was verified": not row["steps_verified"],
+        "steps missed their recording": row["missing_recordings"] > 0,
+        "not every key was recorded": report["num_recorded"] < report["num_keys"],
+    }
+    return [problem for problem, holds in found.items() if holds]
 
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:
@@ -229,13 +241,15 @@ def main() -> int:
         try:
             for row in run(configuration, rows, options.pairs):
                 rows.append(row)
-                figures = {"environment": environment(), "rows": rows}
-                options.out.write_text(json.dumps(figures, indent=1))
+                options.out.write_text(json.dumps({"rows": rows}, indent=1))
         except Exception:  # noqa: BLE001, the other configurations are still measured
             traceback.print_exc()
             num_failed += 1
     print_rows(rows)
-    return int(num_failed > 0 or not all(row["tokens_equal"] for row in rows))
+    for row in rows:
+        for problem in problems_of(row):
+            print(f"{row['configuration']}, batch {row['batch']}: {problem}")
+    return int(num_failed > 0 or not rows or any(map(problems_of, rows)))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ each, if
   off shows, which the client counts as completed once a token of it came;
 - a step was not verified: counted from start to end, ``steps_verified`` is zero or
   not ``steps_replayed`` (mode ``verify``), or no step was replayed (mode ``replay``);
-- a recording was missing: a step that was eager as ``MISSING_RECORDING``;
+- a recording was missing or refused: a step that was eager as ``MISSING_RECORDING`` or
+  ``CAPTURE_REFUSED``; or a round completed no request;
 - memory grew from the end of the first round, which has the largest batches, to the
   end of the last: what all processes use of the GPU, as the driver counts it, by more
   than 1 MiB, or what is resident on the host of all the server's processes, pages that
@@ -164,8 +165,11 @@ def faults(rounds: Sequence[Round], mode: str) -> Iterator[str]:
         yield f"No step was replayed: {why}."
     elif mode == "verify" and verified != replayed:
         yield f"{verified} steps were verified, but should be all {replayed} replayed."
-    if missing := report["steps_eager"].get("MISSING_RECORDING", 0):
-        yield f"{missing} steps missed their recording, but should be none."
+    if not all(it.completed for it in rounds):
+        yield "A round completed no request."
+    for reason in ("MISSING_RECORDING", "CAPTURE_REFUSED"):
+        if eager := report["steps_eager"].get(reason, 0):
+            yield f"{eager} steps were eager as {reason}, but should be none."
     yield from memory_faults(rounds[0].after, rounds[-1].after)
 
 

@@ -30,6 +30,7 @@ from graphparity.conformance.vllm_on_cpu.deepseek_v41 import (
 )
 from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_IN_FIELDS
+from graphparity.fastpath.seams import replay_start_staging
 from graphparity.fastpath.specialize import Specialization, specialize
 
 BUILDER_CONSTANTS = frozenset(
@@ -129,6 +130,7 @@ def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
         full_mode=CUDAGraphMode.FULL,
         make_recorder=recorder_of,
         graph_keys=lambda state: graph_keys(deployment),
+        seam=replay_start_staging(DeepseekV41ModelState),
     )
     state_cls = specialize(DeepseekV41ModelState, specialization)
     state = model_state(deployment, state_cls)

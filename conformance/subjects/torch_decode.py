@@ -19,6 +19,7 @@ from graphparity.conformance.subjects.subject import (
 )
 from graphparity.conformance.subjects.torch_model_state import TorchModelState
 from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.reference.attention import AttentionGroup
 from graphparity.reference.block_table import BlockTables
@@ -92,6 +93,7 @@ def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
         full_mode=CUDAGraphMode.FULL,
         make_recorder=recorder_of,
         graph_keys=lambda state: _graph_keys(query_len),
+        seam=replace(BUILD_ATTN_METADATA, idle_staging=TorchModelState.prepare_attn),
     )
     state = specialize(TorchModelState, specialization)(
         config, capacity=CAPACITY, window=WINDOW, block_size=BLOCK_SIZE

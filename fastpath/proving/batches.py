@@ -44,40 +44,37 @@ def batch_pairs(
 
 
 def rung_pairs(
-    keys: Sequence[GraphKey],
-    *,
-    max_model_len: int,
-    max_num_reqs: int,
-    level: Level,
-    seed: int,
+    keys: Sequence[GraphKey], *, max_model_len: int, seed: int
 ) -> dict[GraphKey, list[BatchPair]]:
-    """Largest key of a rung -> pairs that replay its recording on other keys of the
-    rung: the smallest and the one in the middle of the two largest rungs, or all. The
-    longest sequence is always as long as the recording's.
+    """Largest key of a rung -> its worst case with that of every other key of the rung,
+    smallest first. The longest sequence is as long in both.
     """
-    rng = np.random.default_rng([seed, len(keys)])
-    others: dict[GraphKey, list[GraphKey]] = {}
+    pairs: dict[GraphKey, list[BatchPair]] = {}
     for key, largest in largest_of_rungs(sorted(keys)).items():
         if key != largest:
-            others.setdefault(largest, []).append(key)
-    if level is not Level.ALL:
-        tops = sorted(others, key=lambda key: key.rung)[-2:]
-        others = {it: _ends_of(others[it]) for it in tops}
-    return {
-        largest: [
-            BatchPair(longest_batch(largest, max_model_len, seed), replayed)
-            for key in smaller
-            for replayed in (
-                longest_batch(key, max_model_len, seed + 2),
-                _one_long(key, max_model_len, max_num_reqs, rng),
-            )
-        ]
-        for largest, smaller in others.items()
-    }
+            recorded = longest_batch(largest, max_model_len, seed)
+            other = longest_batch(key, max_model_len, seed + 1)
+            pairs.setdefault(largest, []).append(BatchPair(recorded, other))
+    return pairs
 
 
-def _ends_of(keys: list[GraphKey]) -> list[GraphKey]:
-    return list(dict.fromkeys([keys[0], keys[len(keys) // 2]]))
+def replayed_rung_pairs(
+    pairs: dict[GraphKey, list[BatchPair]], level: Level
+) -> dict[GraphKey, list[BatchPair]]:
+    """Those of ``rung_pairs`` that are replayed: of the two largest rungs of each query
+    length, the smallest key and the one in the middle; all at level ``all``.
+    """
+    if level is Level.ALL:
+        return pairs
+    by_query_len: dict[int, list[GraphKey]] = {}
+    for largest in sorted(pairs, key=lambda key: key.rung):
+        by_query_len.setdefault(largest.query_len, []).append(largest)
+    tops = [largest for rungs in by_query_len.values() for largest in rungs[-2:]]
+    return {largest: _ends_of(pairs[largest]) for largest in tops}
+
+
+def _ends_of(pairs: list[BatchPair]) -> list[BatchPair]:
+    return list(dict.fromkeys([pairs[0], pairs[len(pairs) // 2]]))
 
 
 def judged_keys(keys: tuple[GraphKey, ...], level: Level) -> tuple[GraphKey, ...]:

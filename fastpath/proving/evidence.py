@@ -1,21 +1,24 @@
 """All evidence that one pair of batches gives on a group's build."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.proving.field_log import FieldLog
 from graphparity.fastpath.proving.findings import Finding, capture_refused
+from graphparity.fastpath.proving.group_memory import memory_of, span_of
 from graphparity.fastpath.proving.host_copies import stale_host_copies
 from graphparity.fastpath.proving.host_fields import carries_bound, host_fields_equal
+from graphparity.fastpath.proving.leaves import Leaf
 from graphparity.fastpath.proving.node_checks import (
     host_nodes,
     same_but_for_own_pool,
     same_for_all_host_values,
 )
 from graphparity.fastpath.proving.recordings import Capture, Recordings
-from graphparity.fastpath.proving.replay_checks import ReplayChecks
+from graphparity.fastpath.proving.replay_checks import ReplayChecks, is_device_leaf
 from graphparity.fastpath.proving.replays import replay_step
 from graphparity.fastpath.proving.verdict import BatchPair, Check
 from graphparity.fastpath.recorders.protocol import CaptureError
@@ -59,24 +62,45 @@ class GroupEvidence:
             yield moved
         yield from self._replay(key, recorded, staged)
 
-    def is_served(self, key: GraphKey, pair: BatchPair) -> bool:
-        """Whether ``key``'s recording serves ``pair.replayed``, of another key, whose
-        longest sequence is as long: so no host value may differ, not even a bound.
-
-        It is replayed only if both captures are alike: operations of another shape
-        might reach out of bounds there.
+    def is_captured_alike(self, key: GraphKey, pair: BatchPair) -> bool:
+        """Whether ``pair.replayed``, of another key, is captured as ``key``'s recording
+        is: with equal operations, host values and places. Its longest sequence is as
+        long, so not even a bound may differ.
         """
         try:
             self.recordings.warm_up(pair.replayed)
             if pair.recorded not in self._recorded:
                 list(self._record(key, pair.recorded))
-            recorded = self._recorded[pair.recorded]
-            staged = self._capture(pair.replayed)
+            self._recorded[pair.replayed] = self._capture(pair.replayed)
         except CaptureError:
             return False
-        if self._moved(recorded, staged, is_bounded=False) is not None:
+        recorded, other = self._recorded[pair.recorded], self._recorded[pair.replayed]
+        if self._moved(recorded, other, is_bounded=False) is not None:
             return False
-        found = list(self._replay(key, recorded, staged))
+        return self._same_leaves(recorded.leaves, other.leaves)
+
+    def _same_leaves(
+        self, recorded: Mapping[str, Leaf], other: Mapping[str, Leaf]
+    ) -> bool:
+        spans = [span_of(tensor) for tensor in memory_of(self.build).values()]
+        is_device = partial(is_device_leaf, spans=spans, pools=self.recordings.pools)
+        log = FieldLog()
+        found = host_fields_equal(recorded, other, is_device, log, is_worst_case=True)
+        if list(found) or any(seen.exceeds for seen in log.leaves.values()):
+            return False
+        return all(
+            leaf.place == other[path].place
+            for path, leaf in recorded.items()
+            if is_device(leaf)
+        )
+
+    def is_served(self, pair: BatchPair) -> bool:
+        """Whether the recording of ``pair.recorded`` leaves what eager leaves on a
+        batch of another key, which was just captured, alike: other operations might
+        reach out of bounds.
+        """
+        recorded, staged = (self._recorded[it] for it in (pair.recorded, pair.replayed))
+        found = list(self._replay(pair.replayed.key, recorded, staged))
         return not found and not any(
             seen.exceeds or seen.follows_bound for seen in self.log.leaves.values()
         )

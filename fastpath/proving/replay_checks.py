@@ -49,14 +49,8 @@ class ReplayChecks:
         self._bounded = carries_bound(step.replayed.leaves, step.eager.leaves)
 
     def is_device(self, leaf: Leaf) -> bool:
-        """Whether a leaf lies in device memory: in the group's, in a graph's, or on
-        another device than the host.
-        """
-        if leaf.place is None:
-            return False
-        where = leaf.place.address
-        is_known = is_inside(where, self._spans) or is_inside(where, self._pools)
-        return is_known or leaf.place.device_type != "cpu"
+        """As ``is_device_leaf``, of this group."""
+        return is_device_leaf(leaf, self._spans, self._pools)
 
     def device_leaves(self) -> Iterator[tuple[str, Leaf]]:
         """The device tensors that the recording returned, after the replay."""
@@ -150,6 +144,17 @@ class ReplayChecks:
         if any(place != leaf.place for place in places):
             return "builds of one key return it at different places."
         return ""
+
+
+def is_device_leaf(leaf: Leaf, spans: list[Span], pools: list[Span]) -> bool:
+    """Whether a leaf lies in device memory: in the group's (``spans``), in a graph's
+    (``pools``), or on another device than the host.
+    """
+    if leaf.place is None:
+        return False
+    where = leaf.place.address
+    is_known = is_inside(where, spans) or is_inside(where, pools)
+    return is_known or leaf.place.device_type != "cpu"
 
 
 def _span(leaf: Leaf) -> Span:

@@ -4,12 +4,14 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import EagerReason
+from graphparity.fastpath.partial_build import GroupSplit
 from graphparity.fastpath.proving.verdict import Level, Verdict
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
@@ -117,6 +119,16 @@ class Plugged:
         )
         return {index: it.recordable for index, it in self.verdicts.items()}
 
+    def note_eager_groups(self, refused: Sequence[int]) -> None:
+        """Say of groups that passed, and are eager all the same, why they are."""
+        reason = "its table is shared with a refused group"
+        self.groups = tuple(
+            replace(group, is_recorded=False, reason=reason)
+            if group.is_recorded and group.index in refused
+            else group
+            for group in self.groups
+        )
+
     def free_memory(self) -> int:
         """Free bytes of the runner's device, as vLLM measures graph memory."""
         free: int = torch.accelerator.get_memory_info()[0]
@@ -128,6 +140,7 @@ class PluggedModelState:
 
     plugged: Plugged
     graphs: Any
+    _split: GroupSplit
     _plugged_as: tuple[str, PluginConfig, RecorderFactory]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -148,6 +161,7 @@ class PluggedModelState:
         capture.capture_inner_cudagraphs(
             input_buffers, block_tables, attn_groups, kv_cache_config
         )
+        plugged.note_eager_groups(self._split.refused)
         plugged.capture_s = time.perf_counter() - begin
         plugged.memory_bytes = max(free_before - plugged.free_memory(), 0)
         if plugged.is_profile:

@@ -8,9 +8,9 @@ import sys
 from typing import Any, NamedTuple
 
 from graphparity.fastpath.seams import (
-    BUILD_ATTN_METADATA,
     Seam,
     hybrid_prepare_attn,
+    replay_start_staging,
     whole_prepare_attn,
 )
 
@@ -51,7 +51,7 @@ def seam_of(state_cls: type[Any]) -> SeamAnswer:
     if build is not deepseek_v41._build_attn_metadata:
         records = f"it already records: {_name(build)} replaces the eager build"
         return SeamAnswer(None, records)
-    return SeamAnswer(BUILD_ATTN_METADATA)
+    return SeamAnswer(replay_start_staging(deepseek_v41))
 
 
 def _imported(module: str, state_cls: str) -> Any:

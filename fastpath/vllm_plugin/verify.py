@@ -140,6 +140,9 @@ class VerifyingModelState:
         expected = key.num_reqs * (key.query_len - 1)
         if drafts != expected:
             yield f"num_draft_tokens: {drafts}, but should be {expected}"
+        num_zero = getattr(self, "_num_zero_replay_starts", 0)
+        if num_zero and bool(vars(self)["_replay_start"][:num_zero].any()):
+            yield f"_replay_start[:{num_zero}]: not zero, but should be known zeros"
         for path, tensor in memory.items():
             if path.startswith("inputs."):
                 place = tensor.data_ptr()

@@ -279,6 +279,17 @@ def follows_bound(name: str, query_len: int, recorder: str) -> Subject:
     return _on_both_sides(torch_decode(name, query_len, recorder), _FrozenLength)
 
 
+class _ToldLength(_FrozenLength):
+    def build(self, batch: InputBatch, *rest: Operand) -> Operand:
+        longest = int(batch.seq_lens_cpu_upper_bound.max())
+        return replace(super().build(batch, *rest), num_decodes=longest)
+
+
+def follows_told_bound(name: str, query_len: int, recorder: str) -> Subject:
+    """As ``follows_bound``; the metadata's ``num_decodes`` tells the bound."""
+    return _on_both_sides(torch_decode(name, query_len, recorder), _ToldLength)
+
+
 def _on_both_sides(subject: Subject, cls: type[object]) -> Subject:
     """``subject`` with a sliding-window builder of ``cls``, its eager twin too."""
     _with_builder(subject, "sliding_window", cls)

@@ -43,7 +43,15 @@ AT_FAULT = {
     ),
     "a missing recording": (
         _ending(report={**REPORT, "steps_eager": {"MISSING_RECORDING": 1}}),
-        "1 steps missed their recording, but should be none.",
+        "1 steps were eager as MISSING_RECORDING, but should be none.",
+    ),
+    "a refused recording": (
+        _ending(report={**REPORT, "steps_eager": {"CAPTURE_REFUSED": 3}}),
+        "3 steps were eager as CAPTURE_REFUSED, but should be none.",
+    ),
+    "a round without an answer": (
+        replace(SOUND, completed=0),
+        "A round completed no request.",
     ),
     "GPU memory": (
         _ending(gpu_bytes=(1 << 30) + (2 << 20)),

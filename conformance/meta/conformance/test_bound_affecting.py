@@ -21,9 +21,10 @@ WINDOW = ("decode_swa_indices", "decode_swa_lens")
 
 @pytest.fixture
 def window_follows_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The window's fields are declared to follow a bound."""
+    """The window's fields are declared to follow a bound, ``num_decodes`` to be one."""
     declared = dict.fromkeys(WINDOW, "a test's")
     monkeypatch.setattr(comparer, "BOUND_AFFECTING_FIELDS", declared)
+    monkeypatch.setattr(comparer, "BOUND_FIELDS", {"num_decodes": "a test's"})
 
 
 def subject_of(maker: Maker) -> Subject:
@@ -42,9 +43,16 @@ def test_declared_it_may_be_as_the_recording_s_bounds_make_it() -> None:
     """The replay equals an eager build with the bounds that the key is recorded with;
     an eager step has no recording, and is compared exactly.
     """
-    subject = subject_of(faults.follows_bound)
+    subject = subject_of(faults.follows_told_bound)
     check_step(subject, BATCH)
     check_step(subject, EagerBatch(BATCH))
+
+
+@pytest.mark.usefixtures("window_follows_bound")
+def test_declared_it_is_a_difference_where_no_bound_is_told() -> None:
+    """Readers of the metadata would take the step's own bound for the frozen one's."""
+    with pytest.raises(ParityError, match="decode_swa_indices"):
+        check_step(subject_of(faults.follows_bound), BATCH)
 
 
 @pytest.mark.usefixtures("window_follows_bound")

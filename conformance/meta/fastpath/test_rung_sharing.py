@@ -16,7 +16,16 @@ from graphparity.fastpath.step_inputs import StepInputs
 
 KEYS = tuple(
     GraphKey(num_reqs, rung, num_reqs, rung)
-    for num_reqs, rung in ((1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (6, 8), (8, 8))
+    for num_reqs, rung in (
+        (1, 1),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (5, 8),
+        (6, 8),
+        (7, 8),
+        (8, 8),
+    )
 )
 
 
@@ -85,6 +94,28 @@ class PlansOnTheHost(ByRung):
         return metadata
 
 
+class DiffersAtSeven(ByRung):
+    """Another formula at seven requests of eight alone: not among the keys replayed."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; lengths are one more."""
+        metadata = super().build(step)
+        if step.input_batch.num_reqs == 7:
+            self.token_lens.add_(1)
+        return metadata
+
+
+class DiffersInASmallRung(ByRung):
+    """Another formula for three requests: in a rung that is not replayed."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; lengths are one more."""
+        metadata = super().build(step)
+        if step.input_batch.num_reqs == 3:
+            self.token_lens.add_(1)
+        return metadata
+
+
 def judged(build: plain.PlainBuild, level: Level = Level.SAMPLED) -> Verdict:
     """The verdict on ``build``."""
     return judge(
@@ -105,13 +136,34 @@ def test_a_build_that_reads_the_device_alone_shares(level: Level) -> None:
 
 
 @pytest.mark.parametrize(
-    "build_cls", [CountsRequests, MasksPadding, WritesRealRows, PlansOnTheHost]
+    "build_cls",
+    [
+        CountsRequests,
+        MasksPadding,
+        WritesRealRows,
+        PlansOnTheHost,
+        DiffersAtSeven,
+        DiffersInASmallRung,
+    ],
 )
 def test_a_build_that_depends_on_the_real_requests_does_not(
     build_cls: type[plain.PlainBuild],
 ) -> None:
     """It is recordable by key all the same."""
     verdict = judged(build_cls())
+    assert (verdict.recordable, verdict.shares_rungs) == (True, False)
+
+
+def test_full_keys_alone_show_nothing() -> None:
+    """Sharing was not seen where there is nothing to share."""
+    full = tuple(key for key in KEYS if key.num_reqs == key.num_reqs_after_padding)
+    verdict = judge(
+        ByRung(),
+        full,
+        plain.emulated_recorder,
+        max_model_len=plain.MAX_MODEL_LEN,
+        max_num_reqs=plain.MAX_NUM_REQS,
+    )
     assert (verdict.recordable, verdict.shares_rungs) == (True, False)
 
 

@@ -22,6 +22,7 @@ from graphparity.conformance.subjects.torch_model_state import TorchModelState
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import EagerReason, MetadataGraphs
 from graphparity.fastpath.recorders.protocol import RecordedGraph
+from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.reference.interface import CUDAGraphMode
 
@@ -378,6 +379,26 @@ def test_a_decode_step_over_known_zeros_is_its_replay_alone(
     staged = staged_steps(served, monkeypatch, steps)
     assert staged == [False, False, True, False, True, True, False]
     assert served.graphs.num_replayed == 5
+
+
+class StagesMore(TorchModelState):
+    """Its ``prepare_attn`` is its own."""
+
+    def prepare_attn(self, *args: Any, **kwargs: Any) -> Metadata:
+        """As the base's."""
+        return super().prepare_attn(*args, **kwargs)
+
+
+def test_staging_is_skipped_only_where_it_is_known_to_be_idle() -> None:
+    """A base that stages something else in a decode step is not passed by."""
+    idle = replace(BUILD_ATTN_METADATA, idle_staging=TorchModelState.prepare_attn)
+    for seam, base, skips in (
+        (BUILD_ATTN_METADATA, TorchModelState, False),
+        (idle, TorchModelState, True),
+        (idle, StagesMore, False),
+    ):
+        state_cls: Any = specialize(base, replace(SPECIALIZATION, seam=seam))
+        assert state_cls._may_skip_staging is skips
 
 
 def test_a_step_that_no_recording_serves_is_staged(
