@@ -126,14 +126,18 @@ def _batch(subject: Subject) -> DecodeBatch:
 
 @contextmanager
 def _planted(subject: Subject, fault: Fault) -> Iterator[None]:
-    """While active, the build that the subject and its eager twin share is faulty."""
+    """While active, the build that the subject and its eager twin share is faulty, where
+    it builds the first group: other groups may be built apart from it.
+    """
     owner, name = _build_of(subject)
     sound = getattr(owner, name)
+    first_layer = subject.kv_cache_config.kv_cache_groups[0].layer_names[0]
 
     def build(*args: Any, **kwargs: Any) -> Any:
         built = sound(*args, **kwargs)
-        # A method takes the batch; a function that a method calls, what is read of it.
-        fault(args[1] if args else SimpleNamespace(**kwargs), built)
+        if first_layer in built:
+            # A method takes the batch; a function that it calls, what is read of it.
+            fault(args[1] if args else SimpleNamespace(**kwargs), built)
         return built
 
     setattr(owner, name, build)

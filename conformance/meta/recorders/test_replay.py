@@ -448,3 +448,17 @@ def test_memory_of_a_released_graph_is_no_device_memory(
     gc.collect()
     with pytest.raises(RuntimeError, match="host tensor that is not declared"):
         recorder.capture(lambda: out.add_(made))
+
+
+def test_operations_that_write_no_element_are_no_nodes(
+    recorder: EmulatedRecorder, x: torch.Tensor, out: torch.Tensor
+) -> None:
+    """As builders fill the tail of a step without padding; CUDA launches nothing."""
+
+    def build() -> None:
+        out[:8].copy_(x)
+        out[8:].fill_(0)
+        out[8:].copy_(x[8:] + 1)
+
+    graph, _ = recorder.capture(build)
+    assert graph.num_nodes == 1
