@@ -126,7 +126,7 @@ def _batch(subject: Subject) -> DecodeBatch:
 
 @contextmanager
 def _planted(subject: Subject, fault: Fault) -> Iterator[None]:
-    """While active, the build that the subject and its eager twin share is faulty, where
+    """While active, the build that the subject and its eager twin share is faulty where
     it builds the first group: other groups may be built apart from it.
     """
     owner, name = _build_of(subject)

@@ -307,6 +307,19 @@ def test_tensor_in_its_place_is_not_moved() -> None:
     assert comparer.moved(actual, expected) == {}
 
 
+def test_tensor_without_elements_lies_nowhere() -> None:
+    """As a split leaves them for the prefills of a decode step; its shape counts."""
+    base = torch.zeros(4)
+    actual, expected = (
+        comparer.leaves({"x": base[4:]}),
+        comparer.leaves({"x": base[:0]}),
+    )
+    assert not actual["x"].is_device
+    assert comparer.moved(expected, actual) == {}
+    wider = comparer.leaves({"x": torch.zeros(0, 2)})
+    assert len(comparer.differences(actual, wider)) == 1
+
+
 def test_difference_reads_as_one_sentence() -> None:
     """*path: actual, but should be expected*."""
     assert str(Difference("a.b", "1", "2")) == "a.b: 1, but should be 2"

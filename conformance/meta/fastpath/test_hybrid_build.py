@@ -176,6 +176,20 @@ def test_a_base_without_the_call_is_refused() -> None:
         _specialized(Without)
 
 
+def test_what_a_key_does_not_fix_is_refused() -> None:
+    """As of the default state, but for multimodal ranges, which hybrids ignore."""
+
+    class Windowed(Hybrid):
+        """Gathers prompt lengths as well."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model_config = SimpleNamespace(rswa_window=64)
+
+    with pytest.raises(ValueError, match="no reference sliding window"):
+        _specialized(Windowed)()
+
+
 def _specialized(base: type[Any]) -> type[Any]:
     def recorder_of(state: State) -> Any:
         members = {n: it for n, it in vars(state).items() if torch.is_tensor(it)}
