@@ -33,7 +33,7 @@ from graphparity.conformance.benchmarks.metadata_builds import (
     keys_to_measure,
     measured_subject,
 )
-from graphparity.conformance.benchmarks.timing import host_time
+from graphparity.conformance.benchmarks.timing import host_time, interval_of
 from graphparity.conformance.checks import check_step
 from graphparity.conformance.decode_batches import DecodeBatch
 from graphparity.conformance.staging import stage
@@ -123,11 +123,12 @@ def measure_key(subject: Subject, vllms: Any, key: GraphKey) -> StateTimes:
         for name, state in states.items():
             rounds[name].append(_round(partial(staged.run, subject, state)))
     medians = {name: round(statistics.median(rounds[name]), 2) for name in rounds}
+    differences = np.array(rounds["ours"]) - np.array(rounds["vllms"])
     return StateTimes(
         subject.limits.query_len,
         tuple(key),
         **medians,
-        ours_less_vllms_95=_interval(rounds["ours"], rounds["vllms"]),
+        ours_less_vllms_95=interval_of(differences, np.mean),
     )
 
 
@@ -147,13 +148,6 @@ def launch_unmetered(state: Any) -> None:
 
 def _round(call: Callable[[], object]) -> float:
     return host_time(call, num_calls=CALLS).median
-
-
-def _interval(mine: list[float], theirs: list[float]) -> tuple[float, float]:
-    differences = np.array(mine) - np.array(theirs)
-    drawn = np.random.default_rng(0).choice(differences, (10_000, len(differences)))
-    low, high = np.quantile(drawn.mean(axis=1), [0.025, 0.975])
-    return round(float(low), 2), round(float(high), 2)
 
 
 def measure(query_len: int) -> tuple[list[StateTimes], list[CaptureCost]]:

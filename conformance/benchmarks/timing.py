@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 SYNCHRONIZE_EVERY = 20
@@ -41,6 +43,16 @@ def summary_of(nanoseconds: Sequence[int]) -> HostTime:
         round(statistics.median(ordered) / 1e3, 2),
         round(ordered[int(len(ordered) * 0.99)] / 1e3, 2),
     )
+
+
+def interval_of(
+    values: npt.ArrayLike, statistic: Callable[..., npt.NDArray[np.float64]]
+) -> tuple[float, float]:
+    """The 95 % interval of a statistic of ``values`` (``np.mean``), by resampling."""
+    values = np.asarray(values)
+    drawn = np.random.default_rng(0).choice(values, (10_000, len(values)))
+    low, high = np.quantile(statistic(drawn, axis=1), [0.025, 0.975])
+    return round(float(low), 2), round(float(high), 2)
 
 
 def launch_floor() -> HostTime:
