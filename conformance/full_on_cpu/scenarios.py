@@ -83,9 +83,9 @@ class Scenario:
     """Of tensor parallelism; several are a process each, one is the engine's own."""
     builder_rank: int | None = None
     """The rank that builds by ``builder``, the others by "recordable"; None for all."""
-    step_timeout_s: int = 300
-    """Seconds that the engine waits for a step of several ranks; the default is vLLM's.
-    vLLM reads it once a process."""
+    step_timeout_s: int = 60
+    """Seconds that the engine waits for a step of several ranks; vLLM reads it once a
+    process."""
 
     @property
     def waves(self) -> tuple[list[Request], ...]:
