@@ -93,6 +93,11 @@ NEEDS = (
         "its batches bring buffers of their own",
     ),
     EngineNeed(
+        "pipeline_parallel_size 1",
+        lambda config: config.parallel_config.pipeline_parallel_size == 1,
+        "its ranks take their batches from each other, which was not run",
+    ),
+    EngineNeed(
         "data_parallel_size 1",
         lambda config: config.parallel_config.data_parallel_size == 1,
         "the padding follows the largest rank, which is not covered yet",
