@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, pairwise
 from typing import Any
+from unittest import mock
+
+import torch
 
 PrepareAttn = Callable[..., Any]
 
@@ -85,6 +88,8 @@ class BlockClock:
         order = ["eager", "replayed", "replayed", "eager"]
         self._blocks = (order * num_pairs)[: 2 * num_pairs]
         self.build_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
+        self.gpu_wait_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
+        """What the host waited for the GPU, each time that it did."""
         self._starts: list[list[int]] = []
         self._arms = arms_of(self._state)
         self._timed = {
@@ -110,8 +115,14 @@ class BlockClock:
             return execute_model(*args, **kwargs)
 
         self._runner.execute_model = execute
+        synchronize = torch.cuda.Event.synchronize
         try:
-            with arm(self._state, self._arms["replayed"]):
+            with (
+                arm(self._state, self._arms["replayed"]),
+                mock.patch.object(
+                    torch.cuda.Event, "synchronize", self._noting_wait(synchronize)
+                ),
+            ):
                 yield
         finally:
             del self._runner.execute_model
@@ -133,6 +144,21 @@ class BlockClock:
             steps = [(after - before) / 1e3 for before, after in pairwise(starts)]
             found[name].append(steps[SETTLING_STEPS:])
         return found
+
+    def _noting_wait(
+        self, synchronize: Callable[[torch.cuda.Event], None]
+    ) -> Callable[[torch.cuda.Event], None]:
+        """``synchronize``, of which every counted block notes how long it took."""
+
+        def synchronize_event(event: torch.cuda.Event) -> None:
+            begin = time.perf_counter_ns()
+            synchronize(event)
+            waited = time.perf_counter_ns() - begin
+            if self._starts and not self.is_complete:
+                name = self._blocks[len(self._starts) - 1]
+                self.gpu_wait_ns[name].append(waited)
+
+        return synchronize_event
 
     def _tick(self) -> None:
         if self._to_skip:

@@ -71,6 +71,10 @@ class Row:
     """A call of nothing, there."""
     forward_gpu: float
     """What the GPU needs for the FULL graph of the forward alone."""
+    gpu_wait_eager: HostTime
+    gpu_wait_replayed: HostTime
+    """What the host waits for the GPU in a step: a step that is bound by the GPU waits
+    longer by what its build is shorter."""
     step_eager: float
     step_replayed: float
     """Medians over blocks of the block's median step."""
@@ -112,6 +116,8 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
         launch_floor_in_step=floor_in_step,
         call_floor_in_step=call_floor,
         forward_gpu=engine.forward_gpu_us(batch),
+        gpu_wait_eager=summary_of(clock.gpu_wait_ns["eager"]),
+        gpu_wait_replayed=summary_of(clock.gpu_wait_ns["replayed"]),
         step_eager=round(statistics.median(medians["eager"]), 1),
         step_replayed=round(statistics.median(medians["replayed"]), 1),
         num_pairs=num_pairs,
@@ -197,7 +203,9 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     table = Table(title="Engine steps on a GPU, microseconds")
     for column in ("configuration", "batch", "build eager", "replayed"):
         table.add_column(column)
-    for column in ("floor", "floor in step", "GPU forward"):
+    for column in ("floor", "floor in step", "call in step", "GPU forward"):
+        table.add_column(column)
+    for column in ("GPU wait eager", "replayed"):
         table.add_column(column)
     for column in ("step eager", "replayed", "change % [95 %]", "verified", "tokens"):
         table.add_column(column)
@@ -208,14 +216,16 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
             str(row["batch"]),
             *(_shown(row[it]) for it in ("build_eager", "build_replayed")),
             *(_shown(row[it]) for it in ("launch_floor", "launch_floor_in_step")),
+            _shown(row["call_floor_in_step"]),
             str(row["forward_gpu"]),
+            *(_shown(row[it]) for it in ("gpu_wait_eager", "gpu_wait_replayed")),
             str(row["step_eager"]),
             str(row["step_replayed"]),
             f"{row['change_percent']:+} [{low:+}, {high:+}]",
             str(row["steps_verified"]),
             "equal" if row["tokens_equal"] else "DIFFER",
         )
-    Console(width=180).print(table)
+    Console(width=230).print(table)
 
 
 def _shown(times: dict[str, float]) -> str:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from graphparity.conformance.benchmarks import engine_arms
 from graphparity.conformance.benchmarks.engine_arms import SETTLING_STEPS, BlockClock
@@ -85,8 +86,9 @@ def test_a_summary_is_of_all_calls() -> None:
 
 
 def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eager, replayed, replayed, eager; every FULL build of a block is noted, others
-    are not, and warm-up steps and those after the last block replay unnoted.
+    """Eager, replayed, replayed, eager; every FULL build of a block is noted, and every
+    wait for the GPU; others are not, and warm-up steps and those after the last block
+    replay unnoted.
     """
     served: list[str] = []
 
@@ -95,11 +97,14 @@ def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) 
 
     arms = {name: prepare(name) for name in ("eager", "replayed", "verified")}
     monkeypatch.setattr(engine_arms, "arms_of", lambda state: arms)
+    monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda event: None)
     state = SimpleNamespace(_full_mode=FULL)
     runner = SimpleNamespace(model_state=state)
 
     def step(mode: object) -> None:
         vars(state)["prepare_attn"](None, mode, (), None, [], None)
+        event: Any = None
+        torch.cuda.Event.synchronize(event)
 
     runner.execute_model = step
     steps = SETTLING_STEPS + 2
@@ -112,10 +117,11 @@ def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     blocks = ["eager", "replayed", "replayed", "eager"]
     expected = [name for name in blocks for _ in range(steps)]
     assert served == ["replayed"] * 3 + expected + ["eager"]
-    assert {name: len(it) for name, it in clock.build_ns.items()} == {
-        "eager": 2 * steps,
-        "replayed": 2 * steps,
-    }
+    for noted in (clock.build_ns, clock.gpu_wait_ns):
+        assert {name: len(it) for name, it in noted.items()} == {
+            "eager": 2 * steps,
+            "replayed": 2 * steps,
+        }
     counted = clock.block_steps_us()
     assert [len(block) for block in counted["eager"]] == [2, 2]
     assert "prepare_attn" not in vars(state)
