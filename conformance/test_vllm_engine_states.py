@@ -5,6 +5,8 @@ recorded, and random decode steps run in mode ``verify``. Collected only for sub
 of vLLM, whose process has it set up.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -18,9 +20,11 @@ from graphparity.conformance.staging import stage
 from graphparity.conformance.subjects.registry import load_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.vllm_on_cpu.memory import device_memory, rotating_memory
+from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
+from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 
 pytestmark = pytest.mark.emulated_recorder_only
@@ -28,25 +32,21 @@ pytestmark = pytest.mark.emulated_recorder_only
 CONFIG = PluginConfig(mode=Mode.VERIFY, log_interval_s=0)
 
 
-def test_every_group_is_recorded_and_verified(shortest_subject: str) -> None:
-    """All keys and groups; each random step is replayed and equals the eager build.
-    Builds of attention and of hybrids do not depend on a rung's real requests,
-    DeepSeek-V4.1's do.
-    """
-    subject = load_subject(shortest_subject)
-    state = _recorded_state(subject)
-    report = report_of(state)
-    keys = subject.graph_keys
-    assert report.num_recorded == report.num_keys == len(keys)
-    shares = shortest_subject.startswith(("default-", "mamba-hybrid-"))
-    assert report.num_graphs == len({key.rung for key in keys} if shares else keys)
-    assert [group.is_recorded for group in report.groups] == [
-        True for groups in subject.attn_groups if groups
-    ]
+@cache
+def _recorded(name: str) -> tuple[Subject, Any]:
+    """A subject, and its plugged-in state as one of two data-parallel ranks."""
+    subject = load_subject(name)
+    return subject, _recorded_state(subject)
+
+
+def _verify(
+    subject: Subject, state: Any, keys: Sequence[GraphKey], examples: int
+) -> int:
+    """Run random steps of each key; the number of steps."""
     steps = 0
     for key in keys:
 
-        @settings(max_examples=2)
+        @settings(max_examples=examples)
         @given(batch=decode_batches(subject.limits, key))
         def check(batch: DecodeBatch) -> None:
             nonlocal steps
@@ -54,7 +54,94 @@ def test_every_group_is_recorded_and_verified(shortest_subject: str) -> None:
             steps += 1
 
         check()
-    assert report_of(state).steps_verified == report_of(state).steps_replayed == steps
+    return steps
+
+
+def _shares(name: str) -> bool:
+    """Builds of attention and of hybrids do not depend on a rung's real requests,
+    DeepSeek-V4.1's do.
+    """
+    return name.startswith(("default-", "mamba-hybrid-"))
+
+
+def test_every_group_is_recorded_and_verified(shortest_subject: str) -> None:
+    """All keys and groups; each random step is replayed and equals the eager build."""
+    subject, state = _recorded(shortest_subject)
+    before, keys = report_of(state), subject.graph_keys
+    shares = _shares(shortest_subject)
+    rungs = {key.rung for key in keys}
+    assert before.num_graphs == len(rungs if shares else keys)
+    assert [group.is_recorded for group in before.groups] == [
+        True for groups in subject.attn_groups if groups
+    ]
+    steps = _verify(subject, state, keys, examples=2)
+    report = report_of(state)
+    assert report.steps_verified - before.steps_verified == steps
+    assert report.steps_replayed - before.steps_replayed == steps
+
+
+def test_steps_padded_for_a_larger_rank_are_verified(shortest_subject: str) -> None:
+    """Where a recording serves a rung, it serves ten random batches of every number of
+    requests; elsewhere they are built eagerly, under a reason of their own.
+    """
+    subject, state = _recorded(shortest_subject)
+    before, shares = report_of(state), _shares(shortest_subject)
+    keys = state.plugged.keys.padded_for_other_ranks
+    assert before.num_keys == len(subject.graph_keys) + len(keys) > len(keys) > 0
+    assert before.num_left_eager == (0 if shares else len(keys))
+    assert before.num_recorded == before.num_keys - before.num_left_eager
+    steps = _verify(subject, state, keys if shares else keys[-1:], examples=10)
+    report = report_of(state)
+    verified = report.steps_verified - before.steps_verified
+    assert verified == report.steps_replayed - before.steps_replayed
+    assert verified == (steps if shares else 0)
+    assert report.steps_eager["LARGER_RANK"] == (0 if shares else steps)
+    assert steps >= 10
+
+
+def test_ranks_agree_on_known_keys(shortest_subject: str) -> None:
+    """Of two data-parallel ranks, vLLM's own agreement over the subject's own graphs
+    asks for the keys that are known, and for each of them.
+    """
+    subject = load_subject(shortest_subject)
+    keys = runner_keys(_runner(subject, state=None))
+    asked = set()
+    for here in range(1, subject.limits.max_num_reqs + 1):
+        for there in range(1, subject.limits.max_num_reqs + 1):
+            asked |= _agreed_key(subject, here, there)
+    assert asked == {*keys.own, *keys.padded_for_other_ranks}
+    assert set(keys.own) == set(subject.graph_keys)
+
+
+def _agreed_key(subject: Subject, here: int, there: int) -> set[GraphKey]:
+    """The key of a step of ``here`` requests next to a rank of ``there``; none if no
+    FULL graph serves them.
+    """
+    from vllm.v1.worker.gpu import dp_utils  # noqa: PLC0415
+
+    query_len, dispatch = subject.limits.query_len, subject.dispatch
+
+    def all_reduce(votes: torch.Tensor) -> None:
+        """Add the vote of rank 1."""
+        mode: Any = dispatch(there, there * query_len, query_len, 0).cg_mode
+        num_tokens, max_query_len = there * query_len, query_len
+        vote = [num_tokens, mode.value, query_len, max_query_len, 0, there, 0]
+        votes[:, 1] += torch.tensor(vote)
+
+    group = SimpleNamespace(cpu_all_reduce_=all_reduce)
+    with mock.patch.object(dp_utils, "get_dp_group", return_value=group):
+        desc, _ = dp_utils.dispatch_cg_and_sync_dp(
+            SimpleNamespace(dispatch=dispatch),
+            here,
+            here * query_len,
+            query_len,
+            dp_size=2,
+            dp_rank=0,
+            max_query_len=query_len,
+        )
+    if desc.cg_mode is not subject.cudagraph_modes.FULL:
+        return set()
+    return {GraphKey(here, desc.num_reqs, here * query_len, desc.num_tokens)}
 
 
 def _recorded_state(subject: Subject) -> Any:
@@ -92,6 +179,7 @@ def _runner(subject: Subject, state: Any) -> Any:
         model_state=state,
         cudagraph_manager=SimpleNamespace(dispatch=subject.dispatch),
         max_num_reqs=subject.limits.max_num_reqs,
+        dp_size=2,
         decode_query_len=subject.limits.query_len,
         input_buffers=subject.input_buffers,
         block_tables=subject.block_tables,

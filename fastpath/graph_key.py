@@ -4,7 +4,8 @@ A key fixes every host value that a FULL decode step's metadata build reads: two
 steps of one key differ in device memory alone. The keys are the image of the
 runner's own ``dispatch`` over all request counts and decode query lengths, read
 when recording, never a formula of ours: what dispatch answers is what will be
-asked for.
+asked for. Under data parallelism a step may be padded for a larger rank; those keys
+are apart, for one recording has to serve a whole rung if they are to be served.
 """
 
 from collections.abc import Iterable
@@ -137,11 +138,46 @@ def keys_to_record(
     return tuple(sorted(keys, key=lambda key: key[::-1], reverse=True))
 
 
+def keys_padded_for_other_ranks(
+    keys: Iterable[GraphKey], dispatch: Dispatch, full_mode: object
+) -> tuple[GraphKey, ...]:
+    """The further keys of data parallelism, largest first.
+
+    There every rank asks dispatch with its own requests and the most tokens of any
+    rank (vLLM ``v1/worker/gpu/dp_utils.py``), so it may run on a rung far above its
+    requests. A rank without requests runs a dummy step, which has no key here.
+
+    Args:
+        keys: what ``keys_to_record`` answers: the steps of the largest rank. The
+            fullest of a rung brings all keys of that rung.
+        dispatch: the runner's own choice of a graph for a step.
+        full_mode: the ``CUDAGraphMode.FULL`` that ``dispatch`` answers with.
+    """
+    own = set(keys)
+    padded = {
+        key
+        for largest in set(largest_of_rungs(own).values())
+        for num_reqs in range(1, largest.num_reqs)
+        if (
+            key := _full_key(
+                dispatch, num_reqs, largest.query_len, full_mode, largest.num_tokens
+            )
+        )
+        is not None
+    }
+    return tuple(sorted(padded - own, key=lambda key: key[::-1], reverse=True))
+
+
 def _full_key(
-    dispatch: Dispatch, num_reqs: int, query_len: int, full_mode: object
+    dispatch: Dispatch,
+    num_reqs: int,
+    query_len: int,
+    full_mode: object,
+    most_tokens: int = 0,
 ) -> GraphKey | None:
+    """The key of a step next to one of ``most_tokens`` tokens on another rank."""
     num_tokens = num_reqs * query_len
-    descriptor = dispatch(num_reqs, num_tokens, query_len, 0)
+    descriptor = dispatch(num_reqs, max(num_tokens, most_tokens), query_len, 0)
     if descriptor.cg_mode is not full_mode:
         return None
     if descriptor.uniform_token_count != query_len or descriptor.num_reqs is None:

@@ -8,7 +8,7 @@ builds eagerly, and is counted under the reason why.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
@@ -36,6 +36,7 @@ class EagerReason(Enum):
     VARLEN = "the FULL step's query lengths are only bounded (max_query_len is set)"
     MICROBATCH = "the step is a microbatch"
     CAPTURE_REFUSED = "the key's build cannot be recorded"
+    LARGER_RANK = "the step is padded for a larger rank, and no recording serves a rung"
     MISSING_RECORDING = "the key has no recording"
 
 
@@ -55,6 +56,8 @@ class MetadataGraphs:
         self._recorder = recorder
         self._recordings: dict[tuple[int, int, int, int], Recording] = {}
         self._refusals: dict[GraphKey, CaptureError] = {}
+        self.left_eager: frozenset[GraphKey] = frozenset()
+        """Keys of steps padded for a larger rank that are not recorded."""
         self.num_replayed = 0
         self.eager_steps: Counter[EagerReason] = Counter()
         self.unrecorded_reason = EagerReason.MISSING_RECORDING
@@ -80,6 +83,7 @@ class MetadataGraphs:
         self,
         recorded_as: Mapping[GraphKey, GraphKey],
         stage: Callable[[GraphKey], BuildFn],
+        left_eager: Collection[GraphKey] = (),
     ) -> None:
         """Record the build of every key, in the order given.
 
@@ -87,12 +91,14 @@ class MetadataGraphs:
             recorded_as: key -> the key whose recording serves it, itself or one that
                 was shown to build alike; former recordings are dropped.
             stage: prepares a dummy step of a key and returns its build.
+            left_eager: keys of steps padded for a larger rank that are not recorded.
 
         All keys are warmed up before the first is captured, so one
         synchronisation serves them all. A key that cannot be recorded stays
         eager, and is named in ``refusals`` and in the log.
         """
         self.release()
+        self.left_eager = frozenset(left_eager)
         keys = tuple(dict.fromkeys(recorded_as.values()))
         for key in keys:
             self._recorder.warm_up(stage(key))
@@ -102,9 +108,11 @@ class MetadataGraphs:
         for key, recorded in recorded_as.items():
             if recorded in self._recordings:
                 self._recordings[key] = self._recordings[recorded]
-            elif key != recorded:
+            else:
                 self._refusals[key] = self._refusals[recorded]
-                logger.warning("%s stays eager with %s.", key, recorded)
+        for key, num_keys in Counter(recorded_as.values()).items():
+            if key in self._refusals and num_keys > 1:
+                logger.warning("%d keys stay eager with %s.", num_keys - 1, key)
 
     def replay(self, key: tuple[int, int, int, int]) -> AttnMetadata | None:
         """Refresh the builders' buffers by replaying the build of ``key``.
@@ -135,6 +143,8 @@ class MetadataGraphs:
         reason = self.unrecorded_reason
         if key in self._refusals:
             reason = EagerReason.CAPTURE_REFUSED
+        elif key in self.left_eager:
+            reason = EagerReason.LARGER_RANK
         is_missing = reason is EagerReason.MISSING_RECORDING
         if is_missing and not self.eager_steps[reason]:
             logger.warning(
@@ -152,6 +162,7 @@ class MetadataGraphs:
             recording.graph.release()
         self._recordings.clear()
         self._refusals.clear()
+        self.left_eager = frozenset()
 
     def _capture(self, key: GraphKey, build: BuildFn) -> None:
         try:

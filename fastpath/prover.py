@@ -15,7 +15,8 @@ Not decided by it:
 
 A rung's keys differ in their real requests alone. If all of them are captured alike,
 and the recording of the largest serves others by the same checks, one recording may
-serve the rung.
+serve the rung. Of the keys that data parallelism adds to a rung, from one request up,
+a few are compared: the fewest requests, the most, and some between.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -28,6 +29,7 @@ from graphparity.fastpath.proving.batches import (
     judged_keys,
     replayed_rung_pairs,
     rung_pairs,
+    sampled_rungs,
 )
 from graphparity.fastpath.proving.evidence import GroupEvidence
 from graphparity.fastpath.proving.findings import Finding
@@ -56,6 +58,7 @@ def judge(
     level: Level = Level.SAMPLED,
     seed: int = 0,
     checks: Collection[Check] = ALL_CHECKS,
+    keys_padded_for_other_ranks: Sequence[GraphKey] = (),
 ) -> Verdict:
     """Judge one group's build. Its inputs are overwritten: never while serving.
 
@@ -69,6 +72,8 @@ def judge(
         level: how many keys and batches are tried.
         seed: seeds the batches.
         checks: the checks that count; all of them, but to test one.
+        keys_padded_for_other_ranks: keys of the same rungs that are recorded only if
+            one recording serves a rung.
     """
     if level is Level.OFF or not keys:
         return Verdict(build.name, recordable=True, level=Level.OFF)
@@ -82,7 +87,8 @@ def judge(
     try:
         verdict = _verdict(evidence, pairs, keys, level)
         if verdict.recordable:
-            across = rung_pairs(keys, max_model_len=max_model_len, seed=seed)
+            of_rungs = [*keys, *sampled_rungs(keys_padded_for_other_ranks, level)]
+            across = rung_pairs(of_rungs, max_model_len=max_model_len, seed=seed)
             shares_rungs = _shares_rungs(build, recordings, across, level)
             verdict = replace(verdict, shares_rungs=shares_rungs)
         return verdict

@@ -46,6 +46,9 @@ class Specialization:
     """Makes the recorder of a newly built state."""
     graph_keys: Callable[[Any], Sequence[GraphKey]]
     """The keys a state is to record, asked each time it records."""
+    keys_padded_for_other_ranks: Callable[[Any], Sequence[GraphKey]] = lambda state: ()
+    """Further keys of data parallelism, of the rungs of ``graph_keys``; they are left
+    eager unless one recording serves a rung, for they are many."""
     seam: Seam = BUILD_ATTN_METADATA
     """What of a step is recorded."""
     judge_groups: JudgeGroups | None = None
@@ -129,9 +132,11 @@ class _SpecializedModelState:
                 kv_cache_config,
             )
 
-        shares_rungs = self._specialization.shares_rungs(self)
-        recorded_as = largest_of_rungs(keys) if shares_rungs else {k: k for k in keys}
-        self.graphs.record(recorded_as, stage)
+        padded = self._specialization.keys_padded_for_other_ranks(self) if keys else ()
+        if self._specialization.shares_rungs(self):
+            self.graphs.record(largest_of_rungs([*keys, *padded]), stage)
+        else:
+            self.graphs.record({key: key for key in keys}, stage, left_eager=padded)
         base: Any = super()
         base.capture_inner_cudagraphs(
             input_buffers, block_tables, attn_groups, kv_cache_config

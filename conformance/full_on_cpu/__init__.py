@@ -27,6 +27,7 @@ scenarios run one after the other.
     weights       under which tokens depend on all of the context
     recorder      the emulated recorder, metered
     ranks         engines of several ranks, each a process
+    data_parallel engines that agree on the padding of their steps
     notes         what an engine was seen to do, apart from the plug-in's own counters
     entry_point   another program: vLLM loads the installed plug-in by itself
 """

@@ -12,6 +12,7 @@ import torch
 
 from graphparity.conformance.full_on_cpu.adapters import RANK, lora_requests
 from graphparity.conformance.full_on_cpu.attention import built_by
+from graphparity.conformance.full_on_cpu.data_parallel import join_ranks
 from graphparity.conformance.full_on_cpu.notes import NOTES
 from graphparity.conformance.full_on_cpu.ranks import (
     HEADS,
@@ -115,10 +116,19 @@ def _engine(model: str, scenario: Scenario) -> Any:
         compilation_config={"mode": 0},
         seed=0,
         tensor_parallel_size=scenario.num_ranks,
+        **_data_parallelism(scenario),
         **_plug_in(scenario),
         **_speculation(scenario),
         **_lora(scenario),
     )
+
+
+def _data_parallelism(scenario: Scenario) -> dict[str, Any]:
+    """This rank runs in this process, which is not to start another for it."""
+    if scenario.data_parallel_rank is None:
+        return {}
+    join_ranks(scenario.data_parallel_rank, scenario.data_parallel_port)
+    return {"distributed_executor_backend": "uni"}
 
 
 def _plug_in(scenario: Scenario) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from functools import cache
@@ -10,12 +11,26 @@ from typing import Any
 
 import pytest
 
+from graphparity.conformance.full_on_cpu.data_parallel import NUM_RANKS
 from graphparity.conformance.full_on_cpu.scenarios import KERNELS_VARIABLE
 
 SUITE = "graphparity.conformance.pytest_plugin"
 
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
 _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port: int = bound.getsockname()[1]
+    return port
+
+
+_DATA_PARALLEL = {
+    "replay": {"mode": "replay", "data_parallel_port": _free_port()},
+    "unjudged": {"mode": "replay", "level": "off", "data_parallel_port": _free_port()},
+}
 # Name -> scenario; each list is one process, in this order; ranks are further ones.
 PROCESSES: list[dict[str, dict[str, Any]]] = [
     {
@@ -65,6 +80,13 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
             "step_timeout_s": 20,
         },
     },
+    *(
+        {
+            f"data-parallel rank {rank}, {name}": {**it, "data_parallel_rank": rank}
+            for name, it in _DATA_PARALLEL.items()
+        }
+        for rank in range(NUM_RANKS)
+    ),
 ]
 
 Outcome = dict[str, Any]

@@ -83,6 +83,11 @@ class Scenario:
     """Of tensor parallelism; several are a process each, one is the engine's own."""
     builder_rank: int | None = None
     """The rank that builds by ``builder``, the others by "recordable"; None for all."""
+    data_parallel_rank: int | None = None
+    """Of two that agree on every step's padding, this process's; None for one alone.
+    Rank 1 is given the waves in the reverse order."""
+    data_parallel_port: int = 0
+    """Where the two meet."""
     step_timeout_s: int = 60
     """Seconds that the engine waits for a step of several ranks; vLLM reads it once a
     process."""
@@ -90,4 +95,6 @@ class Scenario:
     @property
     def waves(self) -> tuple[list[Request], ...]:
         """What is served: ranks share few cores, and are spared the long first wave."""
+        if self.data_parallel_rank is not None:
+            return WAVES[1:] if self.data_parallel_rank == 0 else WAVES[:0:-1]
         return WAVES if self.num_ranks == 1 else WAVES[1:]

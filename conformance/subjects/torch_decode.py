@@ -66,12 +66,11 @@ def dispatch(
     if uniform_token_count is not None:
         for size in CAPTURE_SIZES:
             rung_reqs = -(-size // uniform_token_count)
-            if num_reqs <= rung_reqs <= MAX_NUM_REQS:
+            rung_tokens = rung_reqs * uniform_token_count
+            holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
+            if holds and rung_reqs <= MAX_NUM_REQS:
                 return Descriptor(
-                    CUDAGraphMode.FULL,
-                    rung_reqs * uniform_token_count,
-                    rung_reqs,
-                    uniform_token_count,
+                    CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
                 )
     return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
 

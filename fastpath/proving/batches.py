@@ -43,6 +43,23 @@ def batch_pairs(
     ]
 
 
+def sampled_rungs(keys: Sequence[GraphKey], level: Level) -> list[GraphKey]:
+    """Of keys that are padded for a larger rank, those that are compared with the
+    fullest of their rung: the one with the fewest requests, which any threshold sets
+    apart, the one in the middle and the one with the most; all at level ``all``.
+    """
+    if level is Level.ALL:
+        return list(keys)
+    of_rung: dict[tuple[int, int], list[GraphKey]] = {}
+    for key in sorted(keys):
+        of_rung.setdefault(key.rung, []).append(key)
+    return [
+        key
+        for rung in of_rung.values()
+        for key in dict.fromkeys([rung[0], rung[len(rung) // 2], rung[-1]])
+    ]
+
+
 def rung_pairs(
     keys: Sequence[GraphKey], *, max_model_len: int, seed: int
 ) -> dict[GraphKey, list[BatchPair]]:

@@ -98,11 +98,6 @@ NEEDS = (
         "its ranks take their batches from each other, which was not run",
     ),
     EngineNeed(
-        "data_parallel_size 1",
-        lambda config: config.parallel_config.data_parallel_size == 1,
-        "the padding follows the largest rank, which is not covered yet",
-    ),
-    EngineNeed(
         "no micro-batching (enable_dbo, ubatch_size)",
         lambda config: not config.parallel_config.use_ubatching,
         "micro-batches bring buffers and builders of their own",

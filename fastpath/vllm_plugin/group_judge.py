@@ -27,6 +27,7 @@ def judge_groups(
     keys: Sequence[GraphKey],
     make_recorder: RecorderFactory,
     level: Level,
+    keys_padded_for_other_ranks: Sequence[GraphKey] = (),
 ) -> dict[int, tuple[RunnerGroupBuild, Verdict]]:
     """KV-cache group index -> its build and what the prover says of it.
 
@@ -49,7 +50,14 @@ def judge_groups(
                 "max_num_reqs": runner.max_num_reqs,
             }
             build.find_outputs(_batches(keys, **limits))
-            verdict = judge(build, keys, recorder_of, level=level, **limits)
+            verdict = judge(
+                build,
+                keys,
+                recorder_of,
+                level=level,
+                keys_padded_for_other_ranks=keys_padded_for_other_ranks,
+                **limits,
+            )
             judged[index] = build, verdict
     # What the prover's graphs held is no memory of the recordings.
     torch.accelerator.empty_cache()

@@ -13,6 +13,7 @@ from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import EagerReason
 from graphparity.fastpath.partial_build import GroupSplit
 from graphparity.fastpath.proving.verdict import Level, Verdict
+from graphparity.fastpath.recorders.protocol import CaptureError
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
@@ -25,7 +26,7 @@ from graphparity.fastpath.vllm_plugin.report import (
     counter_line,
     start_up_table,
 )
-from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
+from graphparity.fastpath.vllm_plugin.runner_link import RunnerKeys, runner_keys
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Plugged:
     ) -> None:
         self.name, self.config = name, config
         self.recorder = CaptureRecorder(make_recorder)
-        self.keys: tuple[GraphKey, ...] = ()
+        self.keys = RunnerKeys(())
         self.verdicts: Mapping[int, Verdict] = {}
         self.groups: Sequence[GroupReport] = ()
         self.written_paths: frozenset[str] = frozenset()
@@ -87,10 +88,10 @@ class Plugged:
         return self._is_profile
 
     def runner_keys(self) -> tuple[GraphKey, ...]:
-        """The keys that the capturing runner will ask for."""
+        """The keys that the capturing runner's own dispatch will ask for."""
         self._has_captured = True
         self.keys = runner_keys(self._runner)
-        return self.keys
+        return self.keys.own
 
     def judge(self, state: Any) -> dict[int, bool]:
         """KV-cache group index -> whether its build may be recorded.
@@ -104,9 +105,10 @@ class Plugged:
         judged = judge_groups(
             state,
             self._runner,
-            self.keys,
+            self.keys.own,
             self.recorder.make_recorder,
             self.config.level,
+            self.keys.padded_for_other_ranks,
         )
         self.judge_s = time.perf_counter() - begin
         self.verdicts = {index: verdict for index, (_, verdict) in judged.items()}
@@ -193,6 +195,9 @@ def plug(
         full_mode=CUDAGraphMode.FULL,
         make_recorder=lambda state: state.plugged.recorder,
         graph_keys=lambda state: state.plugged.runner_keys(),
+        keys_padded_for_other_ranks=lambda state: (
+            state.plugged.keys.padded_for_other_ranks
+        ),
         seam=seam,
         judge_groups=lambda state, attn_groups: state.plugged.judge(state),
         shares_rungs=lambda state: state.plugged.shares_rungs,
@@ -217,11 +222,12 @@ def report_of(state: Any) -> Report:
         model_state=plugged.name,
         mode=plugged.config.mode.value,
         recorder=plugged.recorder.name,
-        num_keys=len(plugged.keys),
+        num_keys=sum(map(len, plugged.keys)),
         num_recorded=len(recordings),
         num_graphs=graphs.num_graphs,
         num_launchless=sum(it.launch is None for it in recordings),
-        key_refusals={str(tuple(k)): str(e) for k, e in graphs.refusals.items()},
+        num_left_eager=len(graphs.left_eager),
+        key_refusals=_refusals(graphs.refusals),
         groups=plugged.groups,
         capture_s=plugged.capture_s,
         judge_s=plugged.judge_s,
@@ -230,6 +236,14 @@ def report_of(state: Any) -> Report:
         steps_verified=getattr(state, "num_verified", 0),
         steps_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
     )
+
+
+def _refusals(refusals: Mapping[GraphKey, CaptureError]) -> dict[str, str]:
+    """The key that could not be recorded -> why; not those it was to serve as well."""
+    first: dict[CaptureError, GraphKey] = {}
+    for key, error in refusals.items():
+        first.setdefault(error, key)
+    return {str(tuple(key)): str(error) for error, key in first.items()}
 
 
 def _counter_line(state: Any) -> str:

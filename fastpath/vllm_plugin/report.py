@@ -26,10 +26,13 @@ class Report:
     mode: str
     recorder: str = ""
     num_keys: int = 0
-    """Keys that the runner's dispatch serves by FULL graphs."""
+    """Keys that the runner's dispatch serves by FULL graphs, for data parallelism also
+    those padded for a larger rank."""
     num_recorded: int = 0
     num_graphs: int = 0
     """Recorded graphs; where a group builds alike in a rung, its keys share one."""
+    num_left_eager: int = 0
+    """Keys padded for a larger data-parallel rank, where no recording serves a rung."""
     num_launchless: int = 0
     """Recorded keys whose build has no device work."""
     key_refusals: Mapping[str, str] = field(default_factory=dict)
@@ -96,6 +99,8 @@ def _keys(report: Report) -> str:
     text = f"{report.num_recorded} of {report.num_keys} recorded"
     if report.num_graphs < report.num_recorded:
         text += f" in {report.num_graphs} graphs"
+    if report.num_left_eager:
+        text += f", {report.num_left_eager} padded for a larger rank left eager"
     if report.num_launchless:
         text += f", {report.num_launchless} without device work"
     return text

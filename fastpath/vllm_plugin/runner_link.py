@@ -8,11 +8,12 @@ state is first plugged in. Without a plugged-in state it does what it did.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphparity.fastpath.graph_key import (
     BatchExecutionDescriptor,
     GraphKey,
+    keys_padded_for_other_ranks,
     keys_to_record,
 )
 
@@ -40,8 +41,17 @@ def link_runner() -> None:
     GPUModelRunner.capture_model = linked
 
 
-def runner_keys(runner: Any) -> tuple[GraphKey, ...]:
-    """The key of every decode step that the runner's dispatch serves by a FULL graph.
+class RunnerKeys(NamedTuple):
+    """The keys that a runner will ask for, each part largest first."""
+
+    own: tuple[GraphKey, ...]
+    """Of every decode step that dispatch serves by a FULL graph."""
+    padded_for_other_ranks: tuple[GraphKey, ...] = ()
+    """What data parallelism adds."""
+
+
+def runner_keys(runner: Any) -> RunnerKeys:
+    """The keys of a capturing runner.
 
     Dispatch is asked once for each number of LoRA adapters that it has graphs for:
     they change no metadata, so their keys are the same or more.
@@ -49,16 +59,25 @@ def runner_keys(runner: Any) -> tuple[GraphKey, ...]:
     from vllm.config.compilation import CUDAGraphMode  # noqa: PLC0415
 
     graphs = runner.cudagraph_manager
-    keys: set[GraphKey] = set()
+    own: set[GraphKey] = set()
+    padded: set[GraphKey] = set()
     for num_active_loras in getattr(graphs, "lora_capture_cases", None) or (0,):
-        keys |= set(
-            keys_to_record(
-                DispatchWithLoras(graphs, num_active_loras),
-                max_num_reqs=runner.max_num_reqs,
-                query_lens=range(1, runner.decode_query_len + 1),
-                full_mode=CUDAGraphMode.FULL,
-            )
+        dispatch = DispatchWithLoras(graphs, num_active_loras)
+        keys = keys_to_record(
+            dispatch,
+            max_num_reqs=runner.max_num_reqs,
+            query_lens=range(1, runner.decode_query_len + 1),
+            full_mode=CUDAGraphMode.FULL,
         )
+        own |= set(keys)
+        if runner.dp_size > 1:
+            padded |= set(
+                keys_padded_for_other_ranks(keys, dispatch, CUDAGraphMode.FULL)
+            )
+    return RunnerKeys(_largest_first(own), _largest_first(padded - own))
+
+
+def _largest_first(keys: set[GraphKey]) -> tuple[GraphKey, ...]:
     return tuple(sorted(keys, key=lambda key: key[::-1], reverse=True))
 
 

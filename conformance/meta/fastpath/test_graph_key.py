@@ -3,7 +3,12 @@
 import pytest
 
 from graphparity.conformance.subjects.torch_decode import Descriptor, dispatch
-from graphparity.fastpath.graph_key import GraphKey, keys_to_record, require_valid_key
+from graphparity.fastpath.graph_key import (
+    GraphKey,
+    keys_padded_for_other_ranks,
+    keys_to_record,
+    require_valid_key,
+)
 from graphparity.reference.interface import CUDAGraphMode
 
 RUNGS = {
@@ -78,6 +83,24 @@ def test_every_step_that_dispatch_serves_has_its_key(
     assert answer.num_reqs is not None
     asked = GraphKey(num_reqs, answer.num_reqs, num_reqs * query_len, answer.num_tokens)
     assert toy_keys(query_len).count(asked) == 1
+
+
+@pytest.mark.parametrize("query_len", RUNGS)
+def test_steps_padded_for_a_larger_rank_have_their_keys(query_len: int) -> None:
+    """Brute force: every pair of requests here and on the largest rank. None is among
+    the keys of one rank alone.
+    """
+    own = toy_keys(query_len)
+    answers = {
+        GraphKey(here, answer.num_reqs or 0, here * query_len, answer.num_tokens)
+        for most in range(1, 9)
+        for here in range(1, most + 1)
+        for answer in [dispatch(here, most * query_len, query_len, 0)]
+    }
+    padded = keys_padded_for_other_ranks(own, dispatch, CUDAGraphMode.FULL)
+    assert {*own, *padded} == answers
+    assert len(own) + len(padded) == len(answers)
+    assert len(answers) == sum({*RUNGS[query_len].values()})
 
 
 def test_steps_that_no_graph_serves_have_no_key() -> None:

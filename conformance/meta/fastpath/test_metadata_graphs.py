@@ -275,3 +275,18 @@ def test_a_refusal_holds_for_all_keys_that_share() -> None:
     assert list(graphs.refusals) == [LARGE, SMALL]
     graphs.count_unrecorded(SMALL)
     assert graphs.eager_steps == {EagerReason.CAPTURE_REFUSED: 1}
+
+
+def test_a_step_padded_for_a_larger_rank_has_a_count_of_its_own(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no missing recording, of which a step would warn."""
+    doubling = Doubling()
+    graphs = doubling.graphs
+    graphs.record(own(LARGE), doubling.stage, left_eager=[SMALL])
+    graphs.count_unrecorded(SMALL)
+    assert graphs.eager_steps == {EagerReason.LARGER_RANK: 1}
+    assert caplog.records == []
+    graphs.release()
+    graphs.count_unrecorded(SMALL)
+    assert graphs.eager_steps[EagerReason.MISSING_RECORDING] == 1

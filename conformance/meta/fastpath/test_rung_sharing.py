@@ -1,5 +1,6 @@
 """One recording serves a rung if, and only if, its keys were seen to build alike."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,12 @@ KEYS = tuple(
         (8, 8),
     )
 )
+PADDED = tuple(
+    GraphKey(num_reqs, rung, num_reqs, rung)
+    for rung, below in ((2, 1), (4, 2), (8, 4))
+    for num_reqs in range(1, below + 1)
+)
+"""What a larger rank adds to the rungs of ``KEYS``."""
 
 
 def test_every_key_is_served_by_the_fullest_of_its_rung() -> None:
@@ -116,7 +123,49 @@ class DiffersInASmallRung(ByRung):
         return metadata
 
 
-def judged(build: plain.PlainBuild, level: Level = Level.SAMPLED) -> Verdict:
+class DiffersFarBelowTheRung(ByRung):
+    """Another formula where a smaller rung would hold the step: only a larger rank
+    brings such a step.
+    """
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; lengths are one more."""
+        metadata = super().build(step)
+        batch = step.input_batch
+        if batch.num_reqs <= batch.num_reqs_after_padding // 2:
+            self.token_lens.add_(1)
+        return metadata
+
+
+class DiffersForOneRequest(ByRung):
+    """Another formula for a single request in a rung of eight alone."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; lengths are one more."""
+        metadata = super().build(step)
+        batch = step.input_batch
+        if (batch.num_reqs, batch.num_reqs_after_padding) == (1, 8):
+            self.token_lens.add_(1)
+        return metadata
+
+
+class DiffersForTwoRequests(ByRung):
+    """Another formula for two requests in a rung of eight alone: not sampled."""
+
+    def build(self, step: StepInputs) -> plain.PlainMetadata:
+        """The metadata; lengths are one more."""
+        metadata = super().build(step)
+        batch = step.input_batch
+        if (batch.num_reqs, batch.num_reqs_after_padding) == (2, 8):
+            self.token_lens.add_(1)
+        return metadata
+
+
+def judged(
+    build: plain.PlainBuild,
+    level: Level = Level.SAMPLED,
+    padded: Sequence[GraphKey] = (),
+) -> Verdict:
     """The verdict on ``build``."""
     return judge(
         build,
@@ -125,6 +174,7 @@ def judged(build: plain.PlainBuild, level: Level = Level.SAMPLED) -> Verdict:
         max_model_len=plain.MAX_MODEL_LEN,
         max_num_reqs=plain.MAX_NUM_REQS,
         level=level,
+        keys_padded_for_other_ranks=padded,
     )
 
 
@@ -152,6 +202,31 @@ def test_a_build_that_depends_on_the_real_requests_does_not(
     """It is recordable by key all the same."""
     verdict = judged(build_cls())
     assert (verdict.recordable, verdict.shares_rungs) == (True, False)
+
+
+@pytest.mark.parametrize("level", [Level.SAMPLED, Level.ALL])
+def test_a_build_that_reads_the_device_alone_shares_with_larger_ranks(
+    level: Level,
+) -> None:
+    """A rung's recording serves from one request up."""
+    assert judged(ByRung(), level, PADDED).shares_rungs
+
+
+@pytest.mark.parametrize("build_cls", [DiffersFarBelowTheRung, DiffersForOneRequest])
+def test_a_build_that_differs_far_below_the_rung_shares_with_nobody(
+    build_cls: type[plain.PlainBuild],
+) -> None:
+    """The steps of one rank alone do not show it, those of a larger rank's do."""
+    assert judged(build_cls()).shares_rungs
+    verdict = judged(build_cls(), padded=PADDED)
+    assert (verdict.recordable, verdict.shares_rungs) == (True, False)
+
+
+def test_level_all_compares_every_step_of_larger_ranks() -> None:
+    """Also what the fewest, the most and the middle between them do not show."""
+    build_cls = DiffersForTwoRequests
+    assert judged(build_cls(), padded=PADDED).shares_rungs
+    assert not judged(build_cls(), Level.ALL, PADDED).shares_rungs
 
 
 def test_full_keys_alone_show_nothing() -> None:

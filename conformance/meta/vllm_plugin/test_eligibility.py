@@ -40,7 +40,6 @@ def vllm_config(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         parallel_config=SimpleNamespace(
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
-            data_parallel_size=1,
             pipeline_parallel_size=1,
             use_ubatching=False,
             enable_elastic_ep=False,
@@ -73,7 +72,6 @@ CHANGES = {
     "decode context": _set("parallel_config.decode_context_parallel_size", 2),
     "prefill context": _set("parallel_config.prefill_context_parallel_size", 2),
     "pipeline_parallel_size 1": _set("parallel_config.pipeline_parallel_size", 2),
-    "data_parallel_size 1": _set("parallel_config.data_parallel_size", 2),
     "micro-batching": _set("parallel_config.use_ubatching", True),
     "elastic": _set("parallel_config.enable_elastic_ep", True),
     "no speculation but": _set(
