@@ -13,19 +13,21 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 
 from graphparity.conformance.decode_batches import DecodeBatch, decode_batches
 from graphparity.conformance.staging import stage
 from graphparity.conformance.subjects.registry import load_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.vllm_on_cpu.memory import device_memory, rotating_memory
+from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
 from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
+from graphparity.fastpath.vllm_plugin.verify import VerifyError
 
 pytestmark = pytest.mark.emulated_recorder_only
 
@@ -46,7 +48,7 @@ def _verify(
     steps = 0
     for key in keys:
 
-        @settings(max_examples=examples)
+        @settings(max_examples=examples, phases=[Phase.generate])
         @given(batch=decode_batches(subject.limits, key))
         def check(batch: DecodeBatch) -> None:
             nonlocal steps
@@ -113,6 +115,63 @@ def test_ranks_agree_on_known_keys(shortest_subject: str) -> None:
     assert set(keys.own) == set(subject.graph_keys)
 
 
+def test_metadata_that_a_draft_reads_is_made_anew(shortest_subject: str) -> None:
+    """Before an eager draft prefill, every host bound is the step's own, and every
+    object is new.
+    """
+    subject, state = _read_by_a_draft(shortest_subject)
+    report = report_of(state)
+    assert report.num_made_anew == report.num_recorded >= len(subject.graph_keys)
+    before = state.num_verified
+    steps = _verify(subject, state, subject.graph_keys[:4], examples=2)
+    assert state.num_verified - before == report_of(state).steps_replayed == steps
+
+
+def test_a_draft_that_reads_frozen_bounds_is_caught(shortest_subject: str) -> None:
+    """Planted: the recording's own metadata is handed out. Metadata that carries no
+    bound has none to freeze.
+    """
+    subject, state = _read_by_a_draft(shortest_subject)
+    if not any(field.is_longest for field in state.plugged.fields.values()):
+        pytest.skip("no metadata of this subject carries a bound")
+    with (
+        mock.patch.object(FreshReplays, "_made_anew", _as_captured),
+        pytest.raises(VerifyError, match=r"max_seq_len: \d+, but should be \d+"),
+    ):
+        _verify(subject, state, subject.graph_keys[:1], examples=2)
+
+
+def _as_captured(self: Any, replayed: Any, input_batch: Any) -> Any:
+    return replayed
+
+
+def test_a_tile_schedule_handed_out_twice_is_caught(shortest_subject: str) -> None:
+    """Planted: the object that FlashMLA fills is the recording's in every step."""
+    if not shortest_subject.startswith("deepseek-v41-hopper"):
+        pytest.skip("no metadata of this subject has tile schedules")
+    subject, state = _read_by_a_draft(shortest_subject)
+    made_anew = FreshReplays._made_anew
+
+    def sharing(self: Any, replayed: Any, input_batch: Any) -> Any:
+        made = made_anew(self, replayed, input_batch)
+        recorded = replayed["sliding_window"]
+        made["sliding_window"].tile_sched_swaonly = recorded.tile_sched_swaonly
+        return made
+
+    with (
+        mock.patch.object(FreshReplays, "_made_anew", sharing),
+        pytest.raises(VerifyError, match="tile_sched_swaonly: the last step's object"),
+    ):
+        _verify(subject, state, subject.graph_keys[:1], examples=2)
+
+
+def _read_by_a_draft(name: str) -> tuple[Subject, Any]:
+    """The same, with a draft model whose prefills have no graphs."""
+    subject, state = _recorded(name)
+    state.finish_capture(_runner(subject, state, _eager_draft()))
+    return subject, state
+
+
 def _agreed_key(subject: Subject, here: int, there: int) -> set[GraphKey]:
     """The key of a step of ``here`` requests next to a rank of ``there``; none if no
     FULL graph serves them.
@@ -173,10 +232,24 @@ def _recorded_state(subject: Subject) -> Any:
     return state
 
 
-def _runner(subject: Subject, state: Any) -> Any:
+def _eager_draft() -> Any:
+    """A draft model whose prefills have no graphs."""
+    from vllm.config.compilation import CUDAGraphMode  # noqa: PLC0415
+    from vllm.v1.worker.gpu.spec_decode.mtp.speculator import (  # noqa: PLC0415
+        MTPSpeculator,
+    )
+
+    none = SimpleNamespace(cg_mode=CUDAGraphMode.NONE)
+    draft: Any = object.__new__(MTPSpeculator)
+    draft.prefill_cudagraph_manager = SimpleNamespace(dispatch=lambda *step: none)
+    return draft
+
+
+def _runner(subject: Subject, state: Any, speculator: Any = None) -> Any:
     """What the plug-in and the recorder read of a ``GPUModelRunner``."""
     return SimpleNamespace(
         model_state=state,
+        speculator=speculator,
         cudagraph_manager=SimpleNamespace(dispatch=subject.dispatch),
         max_num_reqs=subject.limits.max_num_reqs,
         dp_size=2,

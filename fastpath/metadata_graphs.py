@@ -55,7 +55,7 @@ class MetadataGraphs:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._recordings: dict[tuple[int, int, int, int], Recording] = {}
-        self._refusals: dict[GraphKey, CaptureError] = {}
+        self._refusals: dict[GraphKey, Exception] = {}
         self.left_eager: frozenset[GraphKey] = frozenset()
         """Keys of steps padded for a larger rank that are not recorded."""
         self.num_replayed = 0
@@ -75,8 +75,8 @@ class MetadataGraphs:
         return len({id(recording.graph) for recording in self._recordings.values()})
 
     @property
-    def refusals(self) -> Mapping[GraphKey, CaptureError]:
-        """Why a key's build could not be recorded, read-only."""
+    def refusals(self) -> Mapping[GraphKey, Exception]:
+        """Why a key's build could not be recorded, or not be kept, read-only."""
         return MappingProxyType(self._refusals)
 
     def record(
@@ -131,6 +131,18 @@ class MetadataGraphs:
             launch()
         self.num_replayed += 1
         return recording.attn_metadata
+
+    def withdraw(self, keys: Collection[GraphKey], error: Exception) -> None:
+        """Give up the recordings of ``keys``, which are refused from now on; a graph
+        that serves other keys is kept.
+        """
+        given_up = {id(it): it for it in map(self._recordings.pop, keys)}
+        kept = {id(recording.graph) for recording in self._recordings.values()}
+        for recording in given_up.values():
+            if id(recording.graph) not in kept:
+                recording.graph.release()
+        self._refusals |= dict.fromkeys(keys, error)
+        logger.warning("%s stay eager: %s", ", ".join(map(str, keys)), error)
 
     def count_eager(self, reason: EagerReason) -> None:
         """Count one step that built its metadata eagerly."""

@@ -3,6 +3,7 @@
 import json
 import sys
 
+from graphparity.conformance.full_on_cpu.drafts import note_drafts
 from graphparity.conformance.full_on_cpu.engine import prepare_process, run
 from graphparity.conformance.full_on_cpu.full_graphs import emulate_full_graphs
 from graphparity.conformance.full_on_cpu.ranks import fork_workers
@@ -14,6 +15,7 @@ def main(arguments: list[str]) -> None:
     """Run them in this order, in this process."""
     prepare_process()
     draw_weights()
+    note_drafts()
     fork_workers()
     for argument in arguments or ["{}"]:
         scenario = Scenario(**json.loads(argument))

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from graphparity.conformance.full_on_cpu.notes import NOTES
+
 
 def recordable_cpu_builder() -> type[Any]:
     """The class ``RecordableCpuBuilder``; imports vLLM."""
@@ -159,7 +161,11 @@ def schedule_in_the_forward() -> None:
                 dynamic_causal=None,
                 kv_cache_dtype=self.kv_cache_dtype,
             )
-            attn_metadata = replace(attn_metadata, scheduler_metadata=schedule)
+            if NOTES.is_handed_out(attn_metadata):
+                # As FlashMLA: once a metadata object, for all who read it.
+                attn_metadata.scheduler_metadata = schedule
+            else:
+                attn_metadata = replace(attn_metadata, scheduler_metadata=schedule)
         return forward(
             self, layer, query, key, value, kv_cache, attn_metadata, *args, **kwargs
         )

@@ -13,6 +13,11 @@ import torch
 from graphparity.conformance.full_on_cpu.adapters import RANK, lora_requests
 from graphparity.conformance.full_on_cpu.attention import built_by
 from graphparity.conformance.full_on_cpu.data_parallel import join_ranks
+from graphparity.conformance.full_on_cpu.drafts import (
+    draft_prefills,
+    speculation,
+    target_model,
+)
 from graphparity.conformance.full_on_cpu.notes import NOTES
 from graphparity.conformance.full_on_cpu.ranks import (
     HEADS,
@@ -26,7 +31,6 @@ from graphparity.conformance.full_on_cpu.scenarios import (
     KERNELS_VARIABLE,
     MAX_NUM_BATCHED_TOKENS,
     MAX_NUM_SEQS,
-    MODEL,
     REPORT_PREFIX,
     Request,
     Scenario,
@@ -66,10 +70,11 @@ def run(scenario: Scenario) -> dict[str, Any]:
     outcome: dict[str, Any] = {"run": name, "scenario": asdict(scenario)}
     NOTES.clear()
     builder = scenario.builder if scenario.is_full else ""
-    model = MODEL | (HEADS if scenario.num_ranks > 1 else {})
+    model = target_model(scenario) | (HEADS if scenario.num_ranks > 1 else {})
     with (
         tempfile.TemporaryDirectory() as folder,
         built_by(builder, scenario.builder_rank),
+        draft_prefills(scenario.draft_prefill),
     ):
         Path(folder, "config.json").write_text(json.dumps(model), "utf-8")
         adapters = lora_requests(Path(folder), scenario.num_adapters)
@@ -118,7 +123,7 @@ def _engine(model: str, scenario: Scenario) -> Any:
         tensor_parallel_size=scenario.num_ranks,
         **_data_parallelism(scenario),
         **_plug_in(scenario),
-        **_speculation(scenario),
+        **_speculation(Path(model), scenario),
         **_lora(scenario),
     )
 
@@ -146,9 +151,11 @@ def _plug_in(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def _speculation(scenario: Scenario) -> dict[str, Any]:
+def _speculation(folder: Path, scenario: Scenario) -> dict[str, Any]:
     if not scenario.num_drafts:
         return {}
+    if scenario.draft != "ngram":
+        return speculation(folder, scenario)
     settings = {
         "method": "ngram",
         "num_speculative_tokens": scenario.num_drafts,

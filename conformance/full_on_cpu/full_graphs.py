@@ -67,7 +67,7 @@ def _capture_forwards() -> None:
     from vllm.v1.worker.gpu import cudagraph_utils
 
     def capture(self: Any, create_forward_fn: Any, progress_bar_desc: str = "") -> None:
-        descs = self._capture_descs[CUDAGraphMode.FULL]
+        descs = self._capture_descs.get(CUDAGraphMode.FULL, [])
         for desc in descs[: self._max_full_descs_to_capture]:
             create_forward_fn(desc, warmup=True)(CUDAGraphMode.NONE)
             forward = create_forward_fn(desc, warmup=False)

@@ -17,10 +17,20 @@ class EngineNotes:
     """(query length, LoRA adapters) of a FULL graph -> how often it ran."""
     captures: list[dict[str, Any]] = field(default_factory=list)
     """Of every capture of the worker: whether it profiled, and what was alive after."""
+    drafts: list[list[list[int]]] = field(default_factory=list)
+    """Of every step, the tokens that a draft model drafts of each request."""
+    draft_prefills: list[list[int]] = field(default_factory=list)
+    """Longest query and longest sequence that an eager draft prefill reads."""
+    handed_out: Any = None
+    """The metadata of the step that is drafted for."""
     keys: list[list[int]] = field(default_factory=list)
     """The keys recorded in the last capture, as plain numbers."""
     models_loaded: list[str] = field(default_factory=list)
     """The models whose weights were loaded."""
+
+    def is_handed_out(self, metadata: Any) -> bool:
+        """Whether the step that is drafted for has this very object."""
+        return any(it is metadata for it in (self.handed_out or {}).values())
 
     def clear(self) -> None:
         """As before the first engine."""
@@ -36,6 +46,8 @@ class EngineNotes:
             ],
             "captures": list(self.captures),
             "keys": list(self.keys),
+            "drafts": list(self.drafts),
+            "draft_prefills": list(self.draft_prefills),
             "models_loaded": len(self.models_loaded),
         }
 

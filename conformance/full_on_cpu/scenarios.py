@@ -76,7 +76,12 @@ class Scenario:
     """"recordable"; "stale" for one whose recordings lack a copy; "host_read" for one
     that no graph can record."""
     num_drafts: int = 0
-    """Tokens a step that n-gram speculation drafts of every request."""
+    """Tokens a step that are drafted of every request."""
+    draft: str = "ngram"
+    """What drafts them: "ngram", or a model, "eagle" or "mtp"."""
+    draft_prefill: str = "graph"
+    """How a draft model's prefill runs after a FULL step: "graph", as in vLLM;
+    "eager", reading the metadata of the step; "frozen", which reads the recording's."""
     num_adapters: int = 0
     """LoRA adapters; a wave's requests use none, the first, and so on, in turns."""
     num_ranks: int = 1
@@ -97,4 +102,6 @@ class Scenario:
         """What is served: ranks share few cores, and are spared the long first wave."""
         if self.data_parallel_rank is not None:
             return WAVES[1:] if self.data_parallel_rank == 0 else WAVES[:0:-1]
-        return WAVES if self.num_ranks == 1 else WAVES[1:]
+        if self.num_ranks > 1:
+            return WAVES[1:]
+        return WAVES if self.draft == "ngram" else WAVES[:2]

@@ -77,15 +77,18 @@ class GroupEvidence:
         recorded, other = self._recorded[pair.recorded], self._recorded[pair.replayed]
         if self._moved(recorded, other, is_bounded=False) is not None:
             return False
-        return self._same_leaves(recorded.leaves, other.leaves)
+        longest = max(pair.replayed.seq_lens)
+        return self._same_leaves(recorded.leaves, other.leaves, longest)
 
     def _same_leaves(
-        self, recorded: Mapping[str, Leaf], other: Mapping[str, Leaf]
+        self, recorded: Mapping[str, Leaf], other: Mapping[str, Leaf], longest: int
     ) -> bool:
         spans = [span_of(tensor) for tensor in memory_of(self.build).values()]
         is_device = partial(is_device_leaf, spans=spans, pools=self.recordings.pools)
         log = FieldLog()
-        found = host_fields_equal(recorded, other, is_device, log, is_worst_case=True)
+        found = host_fields_equal(
+            recorded, other, is_device, log, is_worst_case=True, longest=longest
+        )
         if list(found) or any(seen.exceeds for seen in log.leaves.values()):
             return False
         return all(
@@ -147,6 +150,7 @@ class GroupEvidence:
             checks.is_device,
             self.log,
             is_worst_case=min(recorded.rows.seq_lens) >= max(staged.rows.seq_lens),
+            longest=max(staged.rows.seq_lens),
         )
         yield from checks.inputs_kept(self.in_place_inputs)
         yield from checks.outputs_stable(staged.leaves)

@@ -19,6 +19,8 @@ class LeafEvidence:
     is_device: bool = False
     exceeds: bool = False
     """A host bound: the recorded value exceeded an eager one."""
+    is_longest: bool = True
+    """Every eager value is the length of the step's longest sequence."""
     follows_bound: bool = False
     """Device contents that differ from eager's, and only by the host bound."""
     is_opaque: bool = False
@@ -51,7 +53,15 @@ class FieldLog:
         for path, seen in sorted(self.leaves.items()):
             field_class, reason = _field_class(seen)
             padding, padding_reason = _padding(seen)
-            yield Field(path, field_class, reason, padding, padding_reason)
+            yield Field(
+                path,
+                field_class,
+                reason,
+                padding,
+                padding_reason,
+                is_longest=field_class is FieldClass.BOUND and seen.is_longest,
+                is_made_anew=seen.is_opaque and not seen.is_same_object,
+            )
 
 
 def _field_class(seen: LeafEvidence) -> tuple[FieldClass, str]:

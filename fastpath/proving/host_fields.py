@@ -31,6 +31,7 @@ def host_fields_equal(
     log: FieldLog,
     *,
     is_worst_case: bool,
+    longest: int,
 ) -> Iterator[Finding]:
     """Compare the host values that a recording returns with an eager build's.
 
@@ -41,6 +42,7 @@ def host_fields_equal(
         log: takes what the leaves show.
         is_worst_case: whether no sequence of the step is longer than those recorded
             with; only then must a bound hold.
+        longest: tokens of the longest sequence of the eager build's step.
     """
     for path in sorted(replayed.keys() | eager.keys()):
         mine, theirs = replayed.get(path), eager.get(path)
@@ -50,6 +52,7 @@ def host_fields_equal(
             continue
         else:
             reason = _difference(path, mine, theirs, log, is_worst_case=is_worst_case)
+            log.leaves[path].is_longest &= theirs.is_number and theirs.value == longest
         if reason:
             yield Finding(Check.REPLAY_EQUALS_EAGER, reason, field=path)
 

@@ -53,6 +53,25 @@ def leaves(metadata: Any) -> dict[str, Leaf]:
     return dict(_walk(metadata, "", 0, in_opaque=False))
 
 
+def objects(metadata: Any) -> dict[str, Any]:
+    """Every object within ``metadata`` that a reader might fill, by path: of those
+    that are walked for leaves, all but tuples.
+    """
+    return dict(_objects(metadata, "", 0))
+
+
+def _objects(value: Any, path: str, depth: int) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic, *_PLAIN)):
+        return
+    members = _members(value)
+    if members is None and not _attributes(value):
+        return
+    if path and not isinstance(value, tuple):
+        yield path, value
+    for name, member in (members or []) if depth < MAX_DEPTH else ():
+        yield from _objects(member, f"{path}.{name}" if path else name, depth + 1)
+
+
 def _walk(
     value: Any, path: str, depth: int, *, in_opaque: bool
 ) -> Iterator[tuple[str, Leaf]]:

@@ -52,6 +52,10 @@ class Field:
     padding: Padding | None = None
     """What lies past the live rows; None for a leaf without padded rows."""
     padding_reason: str = ""
+    is_longest: bool = False
+    """Of a bound: every eager build holds the length of the step's longest sequence."""
+    is_made_anew: bool = False
+    """Of an opaque object: every eager build makes one of its own."""
 
 
 @dataclass(frozen=True)

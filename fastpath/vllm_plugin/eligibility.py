@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 SUPPORTED_VLLM = "0.33"
 FULL_DECODE_MODES = ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
+DRAFT_METHODS = ("eagle", "mtp")
 
 
 class EngineNeed(NamedTuple):
@@ -47,9 +48,14 @@ def _has_full_decode_graphs(vllm_config: Any) -> bool:
     return getattr(mode, "name", None) in FULL_DECODE_MODES
 
 
-def _has_ngram_at_most(vllm_config: Any) -> bool:
+def _has_known_drafts(vllm_config: Any) -> bool:
+    """Whether vLLM's ``init_speculator`` answers none, n-gram's, EAGLE's or MTP's."""
     speculative = vllm_config.speculative_config
-    return speculative is None or bool(speculative.use_ngram())
+    if speculative is None or speculative.use_ngram():
+        return True
+    if speculative.use_gemma4_mtp() or speculative.use_multi_module_mtp():
+        return False
+    return speculative.method in DRAFT_METHODS
 
 
 def _has_fixed_speculation(vllm_config: Any) -> bool:
@@ -108,9 +114,9 @@ NEEDS = (
         "it drops graphs without telling the model state",
     ),
     EngineNeed(
-        "no speculation but n-gram",
-        _has_ngram_at_most,
-        "draft models reuse the target's metadata and read its host bounds",
+        "no speculation but n-gram, EAGLE, and MTP of one module (not Gemma 4's)",
+        _has_known_drafts,
+        "other drafts' reading of the target's metadata was not compared",
     ),
     EngineNeed(
         "no dynamic speculation",

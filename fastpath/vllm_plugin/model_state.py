@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import EagerReason
 from graphparity.fastpath.partial_build import GroupSplit
-from graphparity.fastpath.proving.verdict import Level, Verdict
-from graphparity.fastpath.recorders.protocol import CaptureError
+from graphparity.fastpath.proving.verdict import Field, Level, Verdict
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.counter_log import CounterLog
 from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
+from graphparity.fastpath.vllm_plugin.host_readers import keys_read_on_host
 from graphparity.fastpath.vllm_plugin.recorder import CaptureRecorder, RecorderFactory
 from graphparity.fastpath.vllm_plugin.report import (
     GroupReport,
@@ -63,7 +64,9 @@ class Plugged:
         self.recorder.begin(runner)
         try:
             yield
-            if not self._has_captured:
+            if self._has_captured and not is_profile:
+                runner.model_state.finish_capture(runner)
+            elif not self._has_captured:
                 logger.warning(
                     "graphparity records nothing of %s: vLLM captures no graph of its "
                     "decode steps; its log says why.",
@@ -81,6 +84,13 @@ class Plugged:
         """Whether every group that is recorded was seen to build alike in a rung."""
         recorded = [it for it in self.verdicts.values() if it.recordable]
         return bool(recorded) and all(it.shares_rungs for it in recorded)
+
+    @property
+    def fields(self) -> dict[str, Field]:
+        """What the prover found of every metadata leaf, by path."""
+        return {
+            it.path: it for verdict in self.verdicts.values() for it in verdict.fields
+        }
 
     @property
     def is_profile(self) -> bool:
@@ -137,11 +147,10 @@ class Plugged:
         return free
 
 
-class PluggedModelState:
+class PluggedModelState(FreshReplays):
     """Mixed in before every specialized state of the plug-in."""
 
     plugged: Plugged
-    graphs: Any
     _split: GroupSplit
     _plugged_as: tuple[str, PluginConfig, RecorderFactory]
 
@@ -156,7 +165,7 @@ class PluggedModelState:
         attn_groups: list[list[Any]],
         kv_cache_config: Any,
     ) -> None:
-        """Record, measure it, and show the start-up table."""
+        """Record, and measure it."""
         plugged, base = self.plugged, super()
         free_before, begin = plugged.free_memory(), time.perf_counter()
         capture: Any = base
@@ -166,8 +175,15 @@ class PluggedModelState:
         plugged.note_eager_groups(self._split.refused)
         plugged.capture_s = time.perf_counter() - begin
         plugged.memory_bytes = max(free_before - plugged.free_memory(), 0)
-        if plugged.is_profile:
-            return
+
+    def finish_capture(self, runner: Any) -> None:
+        """See who will read the metadata of replayed steps, now that all is captured,
+        and show the start-up table.
+        """
+        plugged = self.plugged
+        self.make_anew(
+            keys_read_on_host(runner, self.graphs.recordings), plugged.fields
+        )
         self._forget_captures()
         logger.info("%s", start_up_table(report_of(self)))
         if plugged.counter_log is None:
@@ -227,6 +243,7 @@ def report_of(state: Any) -> Report:
         num_graphs=graphs.num_graphs,
         num_launchless=sum(it.launch is None for it in recordings),
         num_left_eager=len(graphs.left_eager),
+        num_made_anew=state.num_made_anew,
         key_refusals=_refusals(graphs.refusals),
         groups=plugged.groups,
         capture_s=plugged.capture_s,
@@ -238,9 +255,9 @@ def report_of(state: Any) -> Report:
     )
 
 
-def _refusals(refusals: Mapping[GraphKey, CaptureError]) -> dict[str, str]:
+def _refusals(refusals: Mapping[GraphKey, Exception]) -> dict[str, str]:
     """The key that could not be recorded -> why; not those it was to serve as well."""
-    first: dict[CaptureError, GraphKey] = {}
+    first: dict[Exception, GraphKey] = {}
     for key, error in refusals.items():
         first.setdefault(error, key)
     return {str(tuple(key)): str(error) for error, key in first.items()}

@@ -35,6 +35,8 @@ class Report:
     """Keys padded for a larger data-parallel rank, where no recording serves a rung."""
     num_launchless: int = 0
     """Recorded keys whose build has no device work."""
+    num_made_anew: int = 0
+    """Recorded keys whose metadata is read on the host, and made anew at every step."""
     key_refusals: Mapping[str, str] = field(default_factory=dict)
     groups: Sequence[GroupReport] = ()
     capture_s: float = 0.0
@@ -103,6 +105,8 @@ def _keys(report: Report) -> str:
         text += f", {report.num_left_eager} padded for a larger rank left eager"
     if report.num_launchless:
         text += f", {report.num_launchless} without device work"
+    if report.num_made_anew:
+        text += f", {report.num_made_anew} with metadata made anew at every step"
     return text
 
 

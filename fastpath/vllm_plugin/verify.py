@@ -25,7 +25,7 @@ from graphparity.fastpath.proving.group_memory import (
     same_content,
     span_of,
 )
-from graphparity.fastpath.proving.leaves import Leaf
+from graphparity.fastpath.proving.leaves import Leaf, objects
 from graphparity.fastpath.proving.replays import (
     BuildResult,
     eager_result,
@@ -58,6 +58,7 @@ class VerifyingModelState:
     graphs: Any
     _specialization: Any
     max_model_len: int
+    _fresh: Mapping[GraphKey, Any]
     _may_skip_staging = False
     """A step that skips its staging would pass by the comparison."""
 
@@ -65,6 +66,8 @@ class VerifyingModelState:
         super().__init__(*args, **kwargs)
         self.num_verified = 0
         self._places: dict[str, int] = {}
+        self._handed_out: dict[str, Any] = {}
+        """Path -> what the last replayed step's metadata held there."""
 
     def _replay_or_build(
         self,
@@ -96,35 +99,42 @@ class VerifyingModelState:
         before = image_of(memory)
         _poison(memory, self.plugged.written_paths)
         poisoned = image_of(memory)
-        replayed = result_of(
-            memory,
-            _described(
-                base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
-            ),
+        handed_out = _described(
+            base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
         )
+        replayed = result_of(memory, handed_out)
+        built: list[AttnMetadata] = []
 
         def eager(batch: Any) -> BuildResult:
             def build() -> AttnMetadata:
-                return _described(
-                    base._build_eagerly(batch, *step, kv_cache_config, **rest)
+                built.append(
+                    _described(
+                        base._build_eagerly(batch, *step, kv_cache_config, **rest)
+                    )
                 )
+                return built[-1]
 
             return eager_result(memory, poisoned, build, replayed)
 
         bounds = worst_case_bounds(key, self.max_model_len)
         as_recorded = eager(replace(input_batch, seq_lens_cpu_upper_bound=bounds))
+        is_fresh = key in self._fresh
         problems = [
             *self._step_problems(input_batch, key, memory),
-            *differences(replayed, eager(input_batch), as_recorded, memory),
+            *differences(
+                replayed, eager(input_batch), as_recorded, memory, is_fresh=is_fresh
+            ),
         ]
+        if is_fresh:
+            problems += self._reused(handed_out, built[0], built[-1])
         if problems:
             raise VerifyError(_message(key, problems))
         self.num_verified += 1
         restore(memory, before)
-        built: AttnMetadata = base._build_eagerly(
+        served: AttnMetadata = base._build_eagerly(
             input_batch, *step, kv_cache_config, **rest
         )
-        return built
+        return served
 
     def _step_problems(
         self, input_batch: Any, key: GraphKey, memory: Mapping[str, torch.Tensor]
@@ -150,12 +160,25 @@ class VerifyingModelState:
                 if place != first:
                     yield f"{path}: at {place:#x}, but should be at {first:#x}"
 
+    def _reused(
+        self, handed_out: AttnMetadata, one: AttnMetadata, other: AttnMetadata
+    ) -> Iterator[str]:
+        """Objects of the last step, where two eager builds make two."""
+        last, self._handed_out = self._handed_out, objects(handed_out)
+        first, second = objects(one), objects(other)
+        for path, it in self._handed_out.items():
+            is_shared = first.get(path) is second.get(path)
+            if it is last.get(path) and not is_shared:
+                yield f"{path}: the last step's object, but should be made anew"
+
 
 def differences(
     replayed: BuildResult,
     eager: BuildResult,
     as_recorded: BuildResult,
     memory: Mapping[str, torch.Tensor],
+    *,
+    is_fresh: bool = False,
 ) -> Iterator[str]:
     """Every path at which a replay differs from the eager build, in one form:
     *path: actual, but should be expected*.
@@ -165,7 +188,11 @@ def differences(
         eager: what the eager build left.
         as_recorded: what an eager build with the recording's host bounds leaves.
         memory: the buffers of runner and builders.
+        is_fresh: whether the replay's metadata was made anew, so that not even a host
+            bound may differ.
     """
+    if is_fresh:
+        as_recorded = eager
     for path, expected in eager.memory.items():
         actual, frozen = replayed.memory[path], as_recorded.memory[path]
         follows = same_content(actual, frozen)

@@ -290,3 +290,21 @@ def test_a_step_padded_for_a_larger_rank_has_a_count_of_its_own(
     graphs.release()
     graphs.count_unrecorded(SMALL)
     assert graphs.eager_steps[EagerReason.MISSING_RECORDING] == 1
+
+
+def test_withdrawn_keys_are_refused_and_their_graph_released() -> None:
+    """Unless the graph serves another key."""
+    recorder = FakeRecorder()
+    graphs = MetadataGraphs(recorder)
+    other = GraphKey(3, 4, 3, 4)
+    graphs.record({LARGE: LARGE, other: LARGE}, by_name)
+    error = ValueError("it is read on the host")
+    graphs.withdraw([other], error)
+    assert "release" not in recorder.calls
+    assert graphs.refusals == {other: error}
+    assert graphs.replay(other) is None
+    graphs.count_unrecorded(other)
+    assert graphs.eager_steps == {EagerReason.CAPTURE_REFUSED: 1}
+    graphs.withdraw([LARGE], error)
+    assert recorder.calls[-1] == "release"
+    assert not graphs.recordings

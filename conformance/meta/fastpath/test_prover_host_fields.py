@@ -108,6 +108,31 @@ def test_a_host_value_is_accepted(value: str) -> None:
     assert classes["value"] is expected
 
 
+def test_a_bound_is_told_from_that_of_the_longest_sequence() -> None:
+    """Readers of the longest sequence's length can be given that of their step."""
+    bounds = {
+        "the longest": longest,
+        "a request's": lambda b: b.seq_lens_cpu_upper_bound,
+        "one more": lambda b: longest(b) + 1,
+    }
+    for name, value_of in bounds.items():
+        (found,) = judged(HostBuild(value_of)).fields
+        assert found.field_class is FieldClass.BOUND
+        assert found.is_longest is (name == "the longest")
+
+
+def test_an_object_is_told_from_one_of_its_type_that_every_build_makes() -> None:
+    """The one is handed out again, the other is made anew."""
+    kept = Plan(a=1)
+    for value_of, is_made_anew in (
+        (lambda b: kept, False),
+        (lambda b: Plan(a=1), True),
+    ):
+        found = {field.path: field for field in judged(HostBuild(value_of)).fields}
+        assert found["value"].is_made_anew is is_made_anew
+        assert not found["value.a"].is_made_anew
+
+
 @pytest.mark.parametrize("value", REFUSED)
 def test_a_frozen_host_value_is_refused(value: str) -> None:
     """With its path and where it is built."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from graphparity.fastpath.vllm_plugin.eligibility import (
+    DRAFT_METHODS,
     NEEDS,
     needs_table,
     unmet_needs,
@@ -19,12 +20,19 @@ Change = Callable[[Any], None]
 
 def _speculation(**changes: Any) -> SimpleNamespace:
     speculative = SimpleNamespace(
+        method="ngram",
         use_ngram=lambda: True,
+        use_gemma4_mtp=lambda: False,
+        use_multi_module_mtp=lambda: False,
         uses_dynamic_speculative_decoding=lambda: False,
         enable_adaptive_verification=False,
     )
     vars(speculative).update(changes)
     return speculative
+
+
+def _draft_model(method: str, **changes: Any) -> SimpleNamespace:
+    return _speculation(method=method, use_ngram=lambda: False, **changes)
 
 
 @pytest.fixture
@@ -74,9 +82,7 @@ CHANGES = {
     "pipeline_parallel_size 1": _set("parallel_config.pipeline_parallel_size", 2),
     "micro-batching": _set("parallel_config.use_ubatching", True),
     "elastic": _set("parallel_config.enable_elastic_ep", True),
-    "no speculation but": _set(
-        "speculative_config", _speculation(use_ngram=lambda: False)
-    ),
+    "no speculation but": _set("speculative_config", _draft_model("dflash")),
     "dynamic speculation": _set(
         "speculative_config",
         _speculation(uses_dynamic_speculative_decoding=lambda: True),
@@ -93,10 +99,11 @@ CHANGES = {
 
 
 def test_an_engine_that_meets_every_need_is_eligible(vllm_config: Any) -> None:
-    """With n-gram speculation and without."""
-    assert unmet_needs(vllm_config) == ()
-    vllm_config.speculative_config = _speculation()
-    assert unmet_needs(vllm_config) == ()
+    """With n-gram speculation, EAGLE and MTP, and without."""
+    drafts = [_draft_model(method) for method in DRAFT_METHODS]
+    for speculative_config in (None, _speculation(), *drafts):
+        vllm_config.speculative_config = speculative_config
+        assert unmet_needs(vllm_config) == ()
 
 
 @pytest.mark.parametrize("words", CHANGES)
@@ -105,6 +112,15 @@ def test_each_unmet_need_is_told(words: str, vllm_config: Any) -> None:
     CHANGES[words](vllm_config)
     (need,) = unmet_needs(vllm_config)
     assert words in need.words
+
+
+@pytest.mark.parametrize("is_other", ["use_gemma4_mtp", "use_multi_module_mtp"])
+def test_other_kinds_of_mtp_are_told(is_other: str, vllm_config: Any) -> None:
+    """They have speculators of their own."""
+    draft = _draft_model("mtp", **{is_other: lambda: True})
+    vllm_config.speculative_config = draft
+    (need,) = unmet_needs(vllm_config)
+    assert "MTP of one module (not Gemma 4's)" in need.words
 
 
 def test_batch_invariance_and_other_versions_are_told(
