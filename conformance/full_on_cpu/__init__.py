@@ -24,6 +24,7 @@ scenarios run one after the other.
     full_graphs   gives the platform its FULL graphs
     attention     the CPU attention's builders, one recordable and two not
     adapters      two LoRA adapters, and the padding that CPU LoRA does not know
+    drafts        EAGLE and MTP, and what their prefills read and draft
     weights       under which tokens depend on all of the context
     recorder      the emulated recorder, metered
     ranks         engines of several ranks, each a process

@@ -30,7 +30,7 @@ def target_model(scenario: Scenario) -> dict[str, Any]:
 
 
 def speculation(folder: Path, scenario: Scenario) -> dict[str, Any]:
-    """vLLM's settings of a draft model, which is written to ``folder``."""
+    """The settings of vLLM for a draft model, which is written to ``folder``."""
     settings = {
         "method": scenario.draft,
         "num_speculative_tokens": scenario.num_drafts,
@@ -61,7 +61,7 @@ def _noting(propose: Any) -> Any:
         drafts = propose(self, input_batch, attn_metadata, *args, **kwargs)
         NOTES.handed_out = None
         if NOTES.is_serving:
-            NOTES.drafts.append(drafts.tolist())
+            NOTES.drafts[-1].append(drafts.tolist())
         return drafts
 
     return noting
@@ -73,7 +73,7 @@ def _reading(prefill: Any) -> Any:
         if NOTES.is_serving and attn_metadata is NOTES.handed_out:
             (layer,) = self.draft_attn_layer_names
             read = attn_metadata[layer]
-            NOTES.draft_prefills.append([read.max_query_len, read.max_seq_len])
+            NOTES.draft_prefills[-1].append([read.max_query_len, read.max_seq_len])
         return prefill(self, num_reqs, num_tokens, attn_metadata, *args, **kwargs)
 
     return reading

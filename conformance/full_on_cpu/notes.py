@@ -17,10 +17,10 @@ class EngineNotes:
     """(query length, LoRA adapters) of a FULL graph -> how often it ran."""
     captures: list[dict[str, Any]] = field(default_factory=list)
     """Of every capture of the worker: whether it profiled, and what was alive after."""
-    drafts: list[list[list[int]]] = field(default_factory=list)
-    """Of every step, the tokens that a draft model drafts of each request."""
-    draft_prefills: list[list[int]] = field(default_factory=list)
-    """Longest query and longest sequence that an eager draft prefill reads."""
+    drafts: list[list[list[list[int]]]] = field(default_factory=list)
+    """Of every wave and step, the tokens that a draft model drafts of each request."""
+    draft_prefills: list[list[list[int]]] = field(default_factory=list)
+    """Of every wave, longest query and sequence that each eager draft prefill reads."""
     handed_out: Any = None
     """The metadata of the step that is drafted for."""
     keys: list[list[int]] = field(default_factory=list)
@@ -31,6 +31,12 @@ class EngineNotes:
     def is_handed_out(self, metadata: Any) -> bool:
         """Whether the step that is drafted for has this very object."""
         return any(it is metadata for it in (self.handed_out or {}).values())
+
+    def begin_wave(self) -> None:
+        """Requests are served from now on."""
+        self.is_serving = True
+        self.drafts.append([])
+        self.draft_prefills.append([])
 
     def clear(self) -> None:
         """As before the first engine."""

@@ -18,6 +18,10 @@ SUITE = "graphparity.conformance.pytest_plugin"
 
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
 _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
+_EAGLE = {"draft": "eagle", "num_drafts": 2}
+_MTP = {"draft": "mtp", "num_drafts": 2, "is_short": True}
+_EAGER = {"draft_prefill": "eager", "is_short": True}
+_FROZEN = {"draft_prefill": "frozen", "is_short": True}
 
 
 def _free_port() -> int:
@@ -42,6 +46,10 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "verify": {"mode": "verify"},
     },
     {
+        "MTP, vllm": {"is_full": False, **_MTP},
+        "MTP, replay": {"mode": "replay", **_MTP},
+        "MTP, eager prefill": {"mode": "verify", **_MTP, **_EAGER},
+        "MTP, frozen": {"mode": "verify", **_MTP, **_FROZEN},
         "stale, verified": {"mode": "verify", "level": "off", "builder": "stale"},
         "stale, unjudged": _STALE,
         "stale, judged": {"mode": "replay", "builder": "stale"},
@@ -51,10 +59,15 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
     {
         "n-gram, vllm": {"is_full": False, "num_drafts": 3},
         "LoRA, vllm": {"is_full": False, "num_adapters": 2},
+        "EAGLE, vllm": {"is_full": False, **_EAGLE},
         "n-gram, replay": {"mode": "replay", "num_drafts": 3},
         "n-gram, verify": {"mode": "verify", "num_drafts": 3},
         "LoRA, replay": {"mode": "replay", "num_adapters": 2},
         "LoRA, verify": {"mode": "verify", "num_adapters": 2},
+        "EAGLE, replay": {"mode": "replay", **_EAGLE},
+        "EAGLE, verify": {"mode": "verify", **_EAGLE, "is_short": True},
+        "EAGLE, eager prefill": {"mode": "replay", **_EAGLE, **_EAGER},
+        "EAGLE, frozen": {"mode": "replay", **_EAGLE, **_FROZEN},
     },
     {
         "2 ranks, vllm": {"is_full": False, "num_ranks": 2},

@@ -59,7 +59,10 @@ def wait_for_steps(seconds: int) -> None:
 def note_serving(worker: Any, is_serving: bool) -> None:
     """On a rank: requests are served from now on, or no more."""
     del worker
-    NOTES.is_serving = is_serving
+    if is_serving:
+        NOTES.begin_wave()
+    else:
+        NOTES.is_serving = False
 
 
 def told_by_ranks(llm: Any, *, has_plug_in: bool) -> list[dict[str, Any]]:

@@ -82,6 +82,8 @@ class Scenario:
     draft_prefill: str = "graph"
     """How a draft model's prefill runs after a FULL step: "graph", as in vLLM;
     "eager", reading the metadata of the step; "frozen", which reads the recording's."""
+    is_short: bool = False
+    """With a draft model, whether the first wave is left out, too."""
     num_adapters: int = 0
     """LoRA adapters; a wave's requests use none, the first, and so on, in turns."""
     num_ranks: int = 1
@@ -99,9 +101,13 @@ class Scenario:
 
     @property
     def waves(self) -> tuple[list[Request], ...]:
-        """What is served: ranks share few cores, and are spared the long first wave."""
+        """What is served: ranks share few cores, and are spared the long first wave;
+        draft models are spared the last one.
+        """
         if self.data_parallel_rank is not None:
             return WAVES[1:] if self.data_parallel_rank == 0 else WAVES[:0:-1]
         if self.num_ranks > 1:
             return WAVES[1:]
-        return WAVES if self.draft == "ngram" else WAVES[:2]
+        if self.draft == "ngram":
+            return WAVES
+        return WAVES[1:2] if self.is_short else WAVES[:2]

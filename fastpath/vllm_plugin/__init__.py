@@ -9,6 +9,7 @@ choice of a model state pass through here; everything else follows from the answ
     seam_table         model state class -> what of it is recorded, or why nothing
     model_state        the subclass that is put in the chosen state's place
     runner_link        what only the runner knows, lent while it captures
+    host_readers       whose metadata is read by more than FULL graphs
     group_judge        the prover, over the runner's own buffers
     recorder           records in a pool of its own, anew for every capture
     verify             every replayed step against the eager build

@@ -49,13 +49,16 @@ def _has_full_decode_graphs(vllm_config: Any) -> bool:
 
 
 def _has_known_drafts(vllm_config: Any) -> bool:
-    """Whether vLLM's ``init_speculator`` answers none, n-gram's, EAGLE's or MTP's."""
+    """Whether what vLLM's ``init_speculator`` makes was run: nothing, n-gram's, or on
+    one data-parallel rank EAGLE's or MTP's.
+    """
     speculative = vllm_config.speculative_config
     if speculative is None or speculative.use_ngram():
         return True
     if speculative.use_gemma4_mtp() or speculative.use_multi_module_mtp():
         return False
-    return speculative.method in DRAFT_METHODS
+    is_one_rank = vllm_config.parallel_config.data_parallel_size == 1
+    return is_one_rank and speculative.method in DRAFT_METHODS
 
 
 def _has_fixed_speculation(vllm_config: Any) -> bool:
@@ -114,9 +117,10 @@ NEEDS = (
         "it drops graphs without telling the model state",
     ),
     EngineNeed(
-        "no speculation but n-gram, EAGLE, and MTP of one module (not Gemma 4's)",
+        "no speculation but n-gram, and with data_parallel_size 1 EAGLE and MTP of one "
+        "module (not Gemma 4's)",
         _has_known_drafts,
-        "other drafts' reading of the target's metadata was not compared",
+        "what other drafts read of the target's metadata was not compared",
     ),
     EngineNeed(
         "no dynamic speculation",

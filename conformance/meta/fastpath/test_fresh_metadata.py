@@ -145,16 +145,15 @@ def test_a_field_that_the_evidence_does_not_explain_is_told(case: str) -> None:
 def test_what_was_not_compared_is_told() -> None:
     """A leaf without evidence, an attribute that is no field, a class of tuples."""
     recorded = captured()
-    with pytest.raises(NotExplainedError, match="a.num_tokens was not judged"):
-        fields = fields_of(recorded)
-        del fields["a.num_tokens"]
-        FreshMetadata(recorded, fields)
     fields = fields_of(recorded)
-    recorded["a"].tables = Pair(1)
-    with pytest.raises(NotExplainedError, match="a.tables was not judged"):
+    judged = {path: it for path, it in fields.items() if path != "a.num_tokens"}
+    with pytest.raises(NotExplainedError, match=r"a\.num_tokens was not judged"):
+        FreshMetadata(recorded, judged)
+    recorded["a"].tables = Pair(1)  # type: ignore[assignment]  # planted
+    with pytest.raises(NotExplainedError, match=r"a\.tables was not judged"):
         FreshMetadata(recorded, fields)
     recorded = captured()
-    recorded["c"].extra = 1  # type: ignore[attr-defined]  # it is what is planted
+    recorded["c"].extra = 1  # type: ignore[attr-defined]  # planted
     with pytest.raises(NotExplainedError, match="c holds extra, which is no field"):
         FreshMetadata(recorded, fields_of(recorded))
     with pytest.raises(NotExplainedError, match="layer is a str"):

@@ -48,6 +48,7 @@ def vllm_config(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         parallel_config=SimpleNamespace(
             decode_context_parallel_size=1,
             prefill_context_parallel_size=1,
+            data_parallel_size=1,
             pipeline_parallel_size=1,
             use_ubatching=False,
             enable_elastic_ep=False,
@@ -121,6 +122,15 @@ def test_other_kinds_of_mtp_are_told(is_other: str, vllm_config: Any) -> None:
     vllm_config.speculative_config = draft
     (need,) = unmet_needs(vllm_config)
     assert "MTP of one module (not Gemma 4's)" in need.words
+
+
+def test_draft_models_of_several_data_parallel_ranks_are_told(vllm_config: Any) -> None:
+    """Their agreement on padding was not run."""
+    vllm_config.parallel_config.data_parallel_size = 2
+    assert unmet_needs(vllm_config) == ()
+    vllm_config.speculative_config = _draft_model("eagle")
+    (need,) = unmet_needs(vllm_config)
+    assert "with data_parallel_size 1 EAGLE" in need.words
 
 
 def test_batch_invariance_and_other_versions_are_told(
