@@ -53,7 +53,7 @@ class MetadataGraphs:
     """The recordings of a model state, and what its steps did with them."""
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self.recorder = recorder
         self._recordings: dict[tuple[int, int, int, int], Recording] = {}
         self._refusals: dict[GraphKey, Exception] = {}
         self.left_eager: frozenset[GraphKey] = frozenset()
@@ -101,8 +101,8 @@ class MetadataGraphs:
         self.left_eager = frozenset(left_eager)
         keys = tuple(dict.fromkeys(recorded_as.values()))
         for key in keys:
-            self._recorder.warm_up(stage(key))
-        self._recorder.synchronize()
+            self.recorder.warm_up(stage(key))
+        self.recorder.synchronize()
         for key in keys:
             self._capture(key, stage(key))
         for key, recorded in recorded_as.items():
@@ -178,7 +178,7 @@ class MetadataGraphs:
 
     def _capture(self, key: GraphKey, build: BuildFn) -> None:
         try:
-            graph, attn_metadata = self._recorder.capture(build)
+            graph, attn_metadata = self.recorder.capture(build)
         except CaptureError as error:
             self._refusals[key] = error
             logger.warning("%s stays eager: %s", key, error)

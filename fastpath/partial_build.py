@@ -79,8 +79,8 @@ def split_groups(
     }
     refused = [index for index in used if index not in accepted]
     return GroupSplit(
-        recorded=_masked(attn_groups, accepted),
-        eager=_masked(attn_groups, refused),
+        recorded=masked(attn_groups, accepted),
+        eager=masked(attn_groups, refused),
         refused=tuple(refused),
         layer_order=tuple(
             name
@@ -91,7 +91,8 @@ def split_groups(
     )
 
 
-def _masked(attn_groups: AttnGroups, kept: Collection[int]) -> AttnGroups:
+def masked(attn_groups: AttnGroups, kept: Collection[int]) -> AttnGroups:
+    """The groups of the indices ``kept``, the others without layers."""
     return [groups if index in kept else [] for index, groups in enumerate(attn_groups)]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
+from graphparity.fastpath.fork_decision import UNDECIDED, ForkDecision, Forking, decide
+from graphparity.fastpath.forked_build import BranchStaging, TiedGroups, branches_of
 from graphparity.fastpath.graph_key import GraphKey, graph_key, largest_of_rungs
 from graphparity.fastpath.hybrid_build import HybridBuild
 from graphparity.fastpath.metadata_graphs import (
@@ -57,6 +59,11 @@ class Specialization:
     shares_rungs: Callable[[Any], bool] = lambda state: False
     """Whether what a state records was shown to build alike for all keys of a rung,
     asked after the judge: one recording then serves them all."""
+    forking: Forking = Forking.NEVER
+    """Whether recorded groups may build as concurrent branches."""
+    tied_groups: TiedGroups = lambda state, attn_groups: ()
+    """Says which groups must share a branch, asked after the judge if builds may fork;
+    those over one block table do anyway."""
 
 
 def specialize(base: type[Any], specialization: Specialization) -> type[Any]:
@@ -100,6 +107,7 @@ class _SpecializedModelState:
         require_needs(self, self._specialization.seam)
         self._allocate()
         self.graphs = MetadataGraphs(self._specialization.make_recorder(self))
+        self.fork_decision = UNDECIDED
         self._full_mode = self._specialization.full_mode
 
     def _allocate(self) -> None:
@@ -123,20 +131,29 @@ class _SpecializedModelState:
         """Record the metadata build of every key, then capture what the base does."""
         keys, recorded_groups = self._keys_and_groups(attn_groups, block_tables)
 
-        def stage(key: GraphKey) -> BuildFn:
+        def stage(key: GraphKey, groups: list[list[AttentionGroup]]) -> BuildFn:
             return self._stage_build(
                 padded_decode_batch(key, input_buffers, self.max_model_len),
                 block_tables.get_dummy_block_tables(key.num_reqs_after_padding),
                 block_tables.get_dummy_slot_mappings(key.num_tokens_after_padding),
-                recorded_groups,
+                groups,
                 kv_cache_config,
             )
 
+        staging = BranchStaging(self.graphs.recorder, stage, recorded_groups)
+        self.fork_decision = self._decide_to_fork(
+            keys, staging, recorded_groups, block_tables
+        )
+        branches = self.fork_decision.branches
+
+        def staged(key: GraphKey) -> BuildFn:
+            return staging.build(key, branches)
+
         padded = self._specialization.keys_padded_for_other_ranks(self) if keys else ()
         if self._specialization.shares_rungs(self):
-            self.graphs.record(largest_of_rungs([*keys, *padded]), stage)
+            self.graphs.record(largest_of_rungs([*keys, *padded]), staged)
         else:
-            self.graphs.record({key: key for key in keys}, stage, left_eager=padded)
+            self.graphs.record({key: key for key in keys}, staged, left_eager=padded)
         base: Any = super()
         base.capture_inner_cudagraphs(
             input_buffers, block_tables, attn_groups, kv_cache_config
@@ -147,6 +164,28 @@ class _SpecializedModelState:
     ) -> tuple[Sequence[GraphKey], list[list[AttentionGroup]]]:
         """What to record: every key, of all groups."""
         return self._specialization.graph_keys(self), attn_groups
+
+    def _decide_to_fork(
+        self,
+        keys: Sequence[GraphKey],
+        staging: BranchStaging,
+        recorded_groups: list[list[AttentionGroup]],
+        block_tables: BlockTables,
+    ) -> ForkDecision:
+        """In which branches to record, by the builds of the largest key."""
+        if not keys:
+            return UNDECIDED
+        specialization = self._specialization
+        may_fork = specialization.forking is not Forking.NEVER
+        ties = specialization.tied_groups(self, recorded_groups) if may_fork else ()
+        tables = block_tables.get_dummy_block_tables(1)
+        largest = max(keys, key=lambda key: key[::-1])
+        return decide(
+            specialization.forking,
+            self.graphs.recorder,
+            branches_of(recorded_groups, tables, ties),
+            lambda branches: staging.build(largest, branches),
+        )
 
     def _replay_or_build(
         self,

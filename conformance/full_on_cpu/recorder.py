@@ -7,7 +7,12 @@ import torch
 
 from graphparity.conformance.full_on_cpu.notes import NOTES
 from graphparity.conformance.vllm_on_cpu.memory import device_memory, rotating_memory
-from graphparity.fastpath.recorders import EmulatedRecorder
+from graphparity.fastpath.recorders import (
+    EmulatedRecorder,
+    RecordedGraph,
+    ReplayTimes,
+    SideStream,
+)
 
 
 class MeteredRecorder:
@@ -39,6 +44,14 @@ class MeteredRecorder:
         """As the emulated recorder; the graph's replays are counted."""
         graph, result = self._recorder.capture(build)
         return _MeteredGraph(graph), result
+
+    def side_stream(self, index: int) -> SideStream:
+        """As the emulated recorder."""
+        return self._recorder.side_stream(index)
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """As the emulated recorder."""
+        return self._recorder.replay_times(graph)
 
 
 class _MeteredGraph:

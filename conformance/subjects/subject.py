@@ -17,6 +17,8 @@ from graphparity.fastpath.recorders.protocol import (
     NodeParameters,
     RecordedGraph,
     Recorder,
+    ReplayTimes,
+    SideStream,
 )
 from graphparity.reference.interface import ModelState
 from graphparity.reference.model_state import ReferenceModelState
@@ -94,6 +96,15 @@ class MeteredRecorder:
         if not graph.num_nodes:
             self._built_without_nodes[metered] = built
         return metered, built
+
+    def side_stream(self, index: int) -> SideStream:
+        """The side stream of that number."""
+        return self._recorder.side_stream(index)
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """The times of a graph's replays, which are not counted."""
+        assert isinstance(graph, MeteredGraph), "captured by another recorder"
+        return self._recorder.replay_times(graph.graph)
 
     def forget(self, released: MeteredGraph) -> None:
         """Note that a graph was released."""

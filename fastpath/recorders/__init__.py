@@ -17,6 +17,8 @@ from graphparity.fastpath.recorders.protocol import (
     NodeParameters,
     RecordedGraph,
     Recorder,
+    ReplayTimes,
+    SideStream,
 )
 
 __all__ = [
@@ -32,5 +34,7 @@ __all__ = [
     "NodeParameters",
     "RecordedGraph",
     "Recorder",
+    "ReplayTimes",
+    "SideStream",
     "require_cuda",
 ]

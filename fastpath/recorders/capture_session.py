@@ -25,6 +25,7 @@ from graphparity.fastpath.recorders.node_parameters import node_parameters
 from graphparity.fastpath.recorders.nodes import Node, NodeKind, Operand, tensors_in
 from graphparity.fastpath.recorders.protocol import CaptureError
 from graphparity.fastpath.recorders.refusals import Refusal
+from graphparity.fastpath.recorders.stream_order import StreamOrder
 
 
 class CaptureSession:
@@ -33,6 +34,7 @@ class CaptureSession:
     Attributes:
         device: the declared device; a factory called for it allocates device memory.
         nodes: what was recorded so far.
+        order: which of them must follow which.
         is_executing: true while an operation of the session itself runs, which the
             modes must let through.
         inherits_device: true while a torch function runs that was given device memory
@@ -45,6 +47,7 @@ class CaptureSession:
     ) -> None:
         self.device = device
         self.nodes: list[Node] = []
+        self.order = StreamOrder()
         self.is_executing = False
         self.inherits_device = False
         self.first_refusal: CaptureError | None = None
@@ -114,6 +117,7 @@ class CaptureSession:
         self.nodes.append(
             Node(index, kind, name, location, reads, writes, run, parameters)
         )
+        self.order.add_node()
 
     def keep_content(self, tensors: Sequence[torch.Tensor]) -> None:
         """Snapshot the storages of `tensors`, but for those this capture allocated."""

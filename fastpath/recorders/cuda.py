@@ -3,7 +3,7 @@
 Builds are warmed up and captured on one stream of the recorder's own, so that
 per-stream state (cuBLAS, DeepGEMM) exists before a capture, and allocate from pools
 of the recorder's own, apart from the FULL forward graphs'. A replay is one launch on
-the current stream.
+the current stream. Side streams are kept from the first warm-up on.
 """
 
 import importlib.util
@@ -14,7 +14,14 @@ import torch
 
 from graphparity.fastpath.recorders.call_sites import raised_site
 from graphparity.fastpath.recorders.cuda_nodes import CudaNode, nodes_of
-from graphparity.fastpath.recorders.protocol import CaptureError, NodeParameters
+from graphparity.fastpath.recorders.cuda_streams import CudaSideStream
+from graphparity.fastpath.recorders.protocol import (
+    CaptureError,
+    NodeParameters,
+    RecordedGraph,
+    ReplayTimes,
+)
+from graphparity.fastpath.recorders.replay_times import replay_times
 
 T = TypeVar("T")
 
@@ -98,6 +105,7 @@ class CudaRecorder:
     def __init__(self) -> None:
         require_cuda()
         self._stream = torch.cuda.Stream()
+        self._side_streams: dict[int, CudaSideStream] = {}
         self._take_new_pool()
 
     def warm_up(self, build: Callable[[], object]) -> None:
@@ -124,6 +132,16 @@ class CudaRecorder:
             built = self._run(build, graph)
         graph.instantiate()
         return CudaBuildGraph(graph, self._pool), built
+
+    def side_stream(self, index: int) -> CudaSideStream:
+        """The side stream of that number, made when it is first asked for."""
+        if index not in self._side_streams:
+            self._side_streams[index] = CudaSideStream()
+        return self._side_streams[index]
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """The times of a graph's replays, which overwrite what it writes."""
+        return replay_times(graph.replay)
 
     def _take_new_pool(self) -> None:
         """Capture into a new pool from now on.

@@ -6,7 +6,8 @@ What a capture does not do, execute, is undone.
 
 Not modelled:
 - reuse of pool memory inside one graph and between graphs, beyond the poison;
-- races between forked streams: operations run in the order they were called;
+- races within one operation: those of forked branches run one at a time, in an order
+  that a GPU might take, not in the one in which they were called;
 - when an asynchronous copy reads its pinned source: here it is read in order;
 - NumPy aliases of device memory made before the capture, and raw addresses;
 - `torch.to_dlpack` and storage objects, which no mode sees; `Tensor.__dlpack__` is;
@@ -27,13 +28,19 @@ import torch
 from graphparity.fastpath.recorders.capture_modes import FunctionMode, OperationMode
 from graphparity.fastpath.recorders.capture_session import CaptureSession
 from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
+from graphparity.fastpath.recorders.emulated_streams import EmulatedSideStream
 from graphparity.fastpath.recorders.kernel_launches import recorded_launches
 from graphparity.fastpath.recorders.nodes import Node
-from graphparity.fastpath.recorders.protocol import NodeParameters
+from graphparity.fastpath.recorders.protocol import (
+    NodeParameters,
+    RecordedGraph,
+    ReplayTimes,
+)
 from graphparity.fastpath.recorders.refusals import (
     NESTED,
     REPLAYS,
     SYNCHRONIZES,
+    UNJOINED,
     Refusal,
 )
 
@@ -45,13 +52,26 @@ POISON_BYTE = 0x7F
 
 
 class EmulatedGraph:
-    """Recorded operations on CPU tensors, run again in order by `replay`."""
+    """Recorded operations on CPU tensors, run again in order by `replay`.
+
+    Args:
+        nodes: the operations, as they were recorded.
+        pool: what their capture allocated.
+        poison_byte: fills those allocations before each replay.
+        order: the positions in `nodes` in the order of a replay; None if that is
+            theirs.
+    """
 
     def __init__(
-        self, nodes: Sequence[Node], pool: GraphPool, poison_byte: int = POISON_BYTE
+        self,
+        nodes: Sequence[Node],
+        pool: GraphPool,
+        poison_byte: int = POISON_BYTE,
+        order: Sequence[int] | None = None,
     ) -> None:
         self._nodes: tuple[Node, ...] | None = tuple(nodes)
-        self._runs = tuple(node.run for node in nodes)
+        self._order = tuple(range(len(nodes)) if order is None else order)
+        self._runs = tuple(nodes[position].run for position in self._order)
         self._pool: GraphPool | None = pool
         self._poison_byte = poison_byte
 
@@ -123,8 +143,9 @@ class EmulatedGraph:
                 f"use 0 <= index < num_nodes = {self.num_nodes}."
             )
         nodes = self.nodes[:index] + self.nodes[index + 1 :]
+        order = [it - (it > index) for it in self._order if it != index]
         byte = self._poison_byte if poison_byte is None else poison_byte
-        return EmulatedGraph(nodes, self._pool, byte)
+        return EmulatedGraph(nodes, self._pool, byte, order)
 
     def release(self) -> None:
         """Drop the nodes and the pool; graphs made by `without` keep theirs."""
@@ -173,6 +194,8 @@ class EmulatedRecorder:
         self._device = device
         self._poison_byte = poison_byte
         self._memory = DeviceMemory(device_memory, pinned_memory, rotating_memory)
+        self._side_streams: dict[int, EmulatedSideStream] = {}
+        self._num_captures = 0
 
     def warm_up(self, build: Callable[[], object]) -> None:
         """Run `build` once; unlike a capture it executes and writes its buffers."""
@@ -189,6 +212,10 @@ class EmulatedRecorder:
     def capture(self, build: Callable[[], T]) -> tuple[EmulatedGraph, T]:
         """Record `build`; memory declared before holds what it held before.
 
+        If it forks, the graph's replays run the branches in another order: as a whole
+        and the last one first, or interleaved, the same way at every replay. Captures
+        take turns.
+
         Raises:
             CaptureError: the build does what a CUDA graph cannot record, even if the
                 build itself caught the error; or another capture is in progress.
@@ -203,13 +230,30 @@ class EmulatedRecorder:
                 FunctionMode(session),
             ):
                 result = build()
+                if session.order.unjoined():
+                    session.refuse("a side stream", UNJOINED)
         finally:
             EmulatedRecorder._session = None
             session.finish()
         if session.first_refusal is not None:
             raise session.first_refusal
-        graph = EmulatedGraph(session.nodes, session.pool, self._poison_byte)
+        seed = self._num_captures if self._num_captures % 2 else 0
+        order = session.order.drawn(seed)
+        self._num_captures += 1
+        graph = EmulatedGraph(session.nodes, session.pool, self._poison_byte, order)
         return graph, result
+
+    def side_stream(self, index: int) -> EmulatedSideStream:
+        """The side stream of that number; it keeps the order of the calls alone."""
+        if index not in self._side_streams:
+            self._side_streams[index] = EmulatedSideStream(
+                index, lambda: EmulatedRecorder._session
+            )
+        return self._side_streams[index]
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """None: a replay on the CPU takes no GPU's time."""
+        return None
 
 
 def _refuse_in_capture(operation: str, refusal: Refusal) -> None:

@@ -10,11 +10,21 @@ host work runs once, at capture. The use of the protocol, in order:
 
 A capture records and does not execute: the memory that the build writes holds
 its result only after the first replay.
+
+A build may fork: side streams run beside the stream that the recorder warms up and
+captures on. They are the same streams in both, so that what libraries keep by stream
+exists before a capture.
+
+    stream = recorder.side_stream(0)
+    stream.fork()                                     # follows the work so far
+    with stream.use(): ...                            # work of a branch
+    stream.join()                                     # what comes next follows it
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -44,6 +54,15 @@ class NodeParameters:
     """Names of the pointers known to be written; empty where that is unknown."""
 
 
+class ReplayTimes(NamedTuple):
+    """Medians of many replays, in microseconds."""
+
+    host_us: float
+    """Of the host, to launch one."""
+    device_us: float
+    """Of the device, to run one, launched before the last one has ended."""
+
+
 class RecordedGraph(Protocol):
     """The device work of one build, launched as a whole."""
 
@@ -69,6 +88,30 @@ class RecordedGraph(Protocol):
         ...
 
 
+class SideStream(Protocol):
+    """A stream beside the one that a recorder warms up and captures on."""
+
+    def fork(self) -> None:
+        """Let the stream wait for what the current stream was given so far; in a
+        capture that makes it a part of it.
+        """
+        ...
+
+    def use(self) -> AbstractContextManager[None]:
+        """Give device work to this stream, until the block ends.
+
+        Raises:
+            CaptureError: it did not fork within the capture in progress.
+        """
+        ...
+
+    def join(self) -> None:
+        """Let the current stream wait for what this one was given so far; a capture
+        that ends before is refused.
+        """
+        ...
+
+
 class Recorder(Protocol):
     """Turns builds into recorded graphs."""
 
@@ -90,6 +133,16 @@ class Recorder(Protocol):
 
         Raises:
             CaptureError: the build does what a CUDA graph cannot record.
+        """
+        ...
+
+    def side_stream(self, index: int) -> SideStream:
+        """The side stream of that number, from 0; the same one at every call."""
+        ...
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """How long replays of a graph of this recorder take, measured by running
+        some hundreds; None if it has no device whose time could be told.
         """
         ...
 

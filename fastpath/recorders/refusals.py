@@ -76,6 +76,19 @@ REPLAYS = Refusal(
     "a graph cannot be launched while a capture is in progress",
     "replay it before or after the build",
 )
+UNFORKED = Refusal(
+    "the side stream is not part of the capture, so its work would run at once",
+    "let it fork from the capture stream first",
+)
+COLD_STREAM = Refusal(
+    "no warm-up used the side stream, so a library would make its per-stream state "
+    "within the capture",
+    "use the same side streams in a warm-up of the build",
+)
+UNJOINED = Refusal(
+    "the capture stream does not wait for it, so a step would not either",
+    "join every side stream before the build returns",
+)
 
 _BY_PLACEMENT = {
     Placement.ROTATING: ROTATING,

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from graphparity.fastpath.recorders.cuda import CudaRecorder, require_cuda
-from graphparity.fastpath.recorders.protocol import RecordedGraph, Recorder
+from graphparity.fastpath.recorders.protocol import (
+    RecordedGraph,
+    Recorder,
+    ReplayTimes,
+    SideStream,
+)
 
 T = TypeVar("T")
 
@@ -66,6 +71,14 @@ class CaptureRecorder:
     def capture(self, build: Callable[[], T]) -> tuple[RecordedGraph, T]:
         """As ``Recorder.capture``."""
         return self._capturing.capture(build)
+
+    def side_stream(self, index: int) -> SideStream:
+        """As ``Recorder.side_stream``."""
+        return self._capturing.side_stream(index)
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """As ``Recorder.replay_times``."""
+        return self._capturing.replay_times(graph)
 
     @property
     def _capturing(self) -> Recorder:

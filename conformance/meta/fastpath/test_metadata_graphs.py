@@ -15,7 +15,12 @@ from graphparity.fastpath.metadata_graphs import (
     MetadataGraphs,
 )
 from graphparity.fastpath.recorders import EmulatedRecorder
-from graphparity.fastpath.recorders.protocol import NodeParameters
+from graphparity.fastpath.recorders.protocol import (
+    NodeParameters,
+    RecordedGraph,
+    ReplayTimes,
+    SideStream,
+)
 
 T = TypeVar("T")
 LARGE, SMALL = GraphKey(4, 4, 4, 4), GraphKey(1, 1, 1, 1)
@@ -73,6 +78,14 @@ class FakeRecorder:
         built = build()
         self.calls.append(f"capture {built}")
         return FakeGraph(self._num_nodes, self.calls), built
+
+    def side_stream(self, index: int) -> SideStream:
+        """None: nothing forks here."""
+        raise NotImplementedError(index)
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """None."""
+        return None
 
 
 class Doubling:

@@ -228,7 +228,7 @@ def broken_build(state: State) -> None:
 
 def broken_second_capture(state: State) -> None:
     """One key is captured, then the recorder fails."""
-    recorder = state.graphs._recorder
+    recorder = state.graphs.recorder
     sound = recorder.capture
 
     def capture(build: Callable[[], Metadata]) -> tuple[RecordedGraph, Metadata]:
@@ -246,7 +246,7 @@ def test_error_while_recording_leaves_the_state_usable(
 ) -> None:
     """The seam is whole again: steps build eagerly, and can be recorded again."""
     served = Served()
-    owners = (served.state, served.state.compressor, served.state.graphs._recorder)
+    owners = (served.state, served.state.compressor, served.state.graphs.recorder)
     before = [dict(vars(owner)) for owner in owners]
     plant(served.state)
     with pytest.raises(RuntimeError, match="planted in"):
