@@ -1,105 +1,23 @@
-"""A subject whose state records only some of its KV-cache groups.
-
-Its builds are compared with the serial eager build. Two things may differ then: which
-builders' token-to-request maps are filled, but for the one that a forward graph reads,
-and where the metadata finds them. The values found there may not.
-"""
+"""A subject whose state records only some of its KV-cache groups."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
-from graphparity.conformance.capture_check import rungs
-from graphparity.conformance.checks import is_outside, span
-from graphparity.conformance.comparer import leaves
-from graphparity.conformance.memory import image_of, restore
-from graphparity.conformance.staging import stage_capture
-from graphparity.conformance.subjects.subject import MeteredRecorder, Subject
+from graphparity.conformance.recorded_anew import recorded_anew, refused_groups
+from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
-from graphparity.fastpath.specialize import Specialization, specialize
-
-MAP_NAMES = frozenset({"token_to_req_indices", "req_id_per_token_buffer"})
-"""Names of builders' token-to-request maps."""
-
-
-def recorded_groups(subject: Subject) -> list[int]:
-    """The KV-cache groups that the state of ``specialize`` records; none of another
-    state.
-    """
-    if not hasattr(subject.state, "_specialization"):
-        return []
-    return sorted({*range(len(subject.attn_groups))} - _refused_groups(subject))
 
 
 def partly_recorded(
     subject: Subject, refused: Collection[int], keys: tuple[GraphKey, ...]
 ) -> Subject:
     """``subject`` with a newly recorded state that builds the groups ``refused``
-    eagerly, besides those that are refused already.
-
-    The state shares all memory with the subject's own, which must run no step as long
-    as this one is in use.
+    eagerly, besides those that are refused already; it shares memory with the
+    subject's own as ``recorded_anew`` says.
     """
-    recorders: list[MeteredRecorder] = []
-    refused = {*refused, *_refused_groups(subject)}
-    whole: Any = subject.state
-    specialization: Specialization = whole._specialization
-
-    def recorder_of(state: object) -> MeteredRecorder:
-        recorder = specialization.make_recorder(state)
-        assert isinstance(recorder, MeteredRecorder)
-        recorders.append(recorder)
-        return recorder
+    refused = {*refused, *refused_groups(subject)}
 
     def judge(state: object, attn_groups: list[Any]) -> Mapping[int, bool]:
         return {index: index not in refused for index in range(len(attn_groups))}
 
-    class Adopted(type(subject.eager_state)):  # type: ignore[misc]
-        """Takes over the buffers of a state where its base would make its own."""
-
-        def __init__(self) -> None:
-            self.__dict__.update(vars(whole))
-
-    partly = replace(
-        specialization,
-        make_recorder=recorder_of,
-        graph_keys=lambda state: keys,
-        judge_groups=judge,
-    )
-    state = specialize(Adopted, partly)()
-    state._num_zero_replay_starts = 0
-    state.capture_inner_cudagraphs(
-        subject.input_buffers,
-        subject.block_tables,
-        subject.attn_groups,
-        subject.kv_cache_config,
-    )
-    return replace(
-        subject,
-        state=state,
-        recorder=recorders[0],
-        graph_keys=keys,
-        branch_maps=subject.branch_maps | _unread_maps(subject),
-        addresses={},
-    )
-
-
-def _unread_maps(subject: Subject) -> set[str]:
-    """The token-to-request maps that no captured forward graph reads."""
-    (rung, *_) = rungs(subject.graph_keys)
-    before = image_of(subject.memory)
-    captured = stage_capture(subject, rung).run(subject, subject.eager_state)
-    restore(subject.memory, before)
-    read = [it.address for it in leaves(captured).values() if it.is_device]
-    return {
-        path
-        for path in subject.builder_outputs
-        if path.rsplit(".", 1)[-1] in MAP_NAMES
-        and all(is_outside(it, [span(subject.memory[path])]) for it in read)
-    }
-
-
-def _refused_groups(subject: Subject) -> set[int]:
-    """The groups that the subject's own judge refuses."""
-    split = getattr(subject.state, "_split", None)
-    return set() if split is None else {*split.refused}
+    return recorded_anew(subject, keys, judge_groups=judge)

@@ -7,10 +7,8 @@ from graphparity.conformance.capture_check import capture_differences, rungs
 from graphparity.conformance.checks import Tally, check_history
 from graphparity.conformance.decode_batches import Step, histories
 from graphparity.conformance.memory import image_of, restore
-from graphparity.conformance.partly_recorded import (
-    partly_recorded,
-    recorded_groups,
-)
+from graphparity.conformance.partly_recorded import partly_recorded
+from graphparity.conformance.recorded_anew import recorded_groups
 from graphparity.conformance.subjects.subject import Subject
 
 NUM_KEYS = 4

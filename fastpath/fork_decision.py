@@ -80,14 +80,12 @@ def decide(
     """Decide for one state, by builds of its largest key.
 
     Args:
-        forking: what is asked for.
+        forking: ``ALWAYS`` or ``MEASURED``.
         recorder: captures and times the builds, which write their buffers.
         branches: as many as there can be.
         build_of: stages the largest key's build in the branches given, which need not
             hold all groups.
     """
-    if forking is Forking.NEVER:
-        return ForkDecision(serial(branches), "not asked for")
     if len(branches) < 2:
         return ForkDecision(serial(branches), "all groups are tied to each other")
     if forking is Forking.ALWAYS:

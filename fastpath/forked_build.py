@@ -34,6 +34,11 @@ StageGroups = Callable[[GraphKey, AttnGroups], BuildFn]
 """Prepares a dummy step of a key, and returns the build of the groups given."""
 
 
+def used_groups(attn_groups: AttnGroups) -> tuple[int, ...]:
+    """The indices of the groups that have layers."""
+    return tuple(index for index, groups in enumerate(attn_groups) if groups)
+
+
 def branches_of(
     attn_groups: AttnGroups,
     block_tables: Sequence[torch.Tensor],
@@ -46,7 +51,7 @@ def branches_of(
         block_tables: [num_kv_cache_groups] the table of each (device).
         ties: groups that must share a branch besides.
     """
-    used = {index for index, groups in enumerate(attn_groups) if groups}
+    used = {*used_groups(attn_groups)}
     by_storage: dict[int, set[int]] = {}
     for index in used:
         storage = block_tables[index].untyped_storage().data_ptr()

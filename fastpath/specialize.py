@@ -15,7 +15,12 @@ import torch
 
 from graphparity.fastpath.decode_batch import padded_decode_batch
 from graphparity.fastpath.fork_decision import UNDECIDED, ForkDecision, Forking, decide
-from graphparity.fastpath.forked_build import BranchStaging, TiedGroups, branches_of
+from graphparity.fastpath.forked_build import (
+    BranchStaging,
+    TiedGroups,
+    branches_of,
+    used_groups,
+)
 from graphparity.fastpath.graph_key import GraphKey, graph_key, largest_of_rungs
 from graphparity.fastpath.hybrid_build import HybridBuild
 from graphparity.fastpath.metadata_graphs import (
@@ -176,8 +181,9 @@ class _SpecializedModelState:
         if not keys:
             return UNDECIDED
         specialization = self._specialization
-        may_fork = specialization.forking is not Forking.NEVER
-        ties = specialization.tied_groups(self, recorded_groups) if may_fork else ()
+        if specialization.forking is Forking.NEVER:
+            return ForkDecision((used_groups(recorded_groups),), "not asked for")
+        ties = specialization.tied_groups(self, recorded_groups)
         tables = block_tables.get_dummy_block_tables(1)
         largest = max(keys, key=lambda key: key[::-1])
         return decide(

@@ -32,6 +32,7 @@ from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_IN_FIELDS
 from graphparity.fastpath.seams import replay_start_staging
 from graphparity.fastpath.specialize import Specialization, specialize
+from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 
 BUILDER_CONSTANTS = frozenset(
     {
@@ -131,6 +132,7 @@ def _specialized(name: str, config: DeploymentConfig, recorder: str) -> Subject:
         make_recorder=recorder_of,
         graph_keys=lambda state: graph_keys(deployment),
         seam=replay_start_staging(DeepseekV41ModelState),
+        tied_groups=lambda state, groups: tied_groups(groups, config.device),
     )
     state_cls = specialize(DeepseekV41ModelState, specialization)
     state = model_state(deployment, state_cls)

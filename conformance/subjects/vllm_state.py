@@ -25,6 +25,7 @@ from graphparity.conformance.vllm_on_cpu.platform import Flavour
 from graphparity.fastpath.partial_build import JudgeGroups
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
+from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 
 KERNEL_SCRATCH = frozenset(
     {"softmax_segm_output", "softmax_segm_max", "softmax_segm_expsum"}
@@ -78,6 +79,7 @@ def recorded_subject(
         graph_keys=lambda state: keys,
         seam=seam,
         judge_groups=judge_groups,
+        tied_groups=lambda state, groups: tied_groups(groups, deployment.device),
     )
     state = model_state(deployment, specialize(base, specialization))
 
