@@ -20,6 +20,7 @@ from graphparity.conformance.staging import stage
 from graphparity.conformance.subjects.registry import load_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.vllm_on_cpu.memory import device_memory, rotating_memory
+from graphparity.fastpath.fork_decision import Forking
 from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders import EmulatedRecorder
@@ -31,14 +32,17 @@ from graphparity.fastpath.vllm_plugin.verify import VerifyError
 
 pytestmark = pytest.mark.emulated_recorder_only
 
-CONFIG = PluginConfig(mode=Mode.VERIFY, log_interval_s=0)
+FORKED = {"deepseek-v41-hopper:1": 4, "mamba-hybrid-mamba2:1": 2}
+"""Subjects whose builds are recorded as branches, and how many of them there are."""
 
 
 @cache
 def _recorded(name: str) -> tuple[Subject, Any]:
     """A subject, and its plugged-in state as one of two data-parallel ranks."""
     subject = load_subject(name)
-    return subject, _recorded_state(subject)
+    fork = Forking.ALWAYS if name in FORKED else Forking.MEASURED
+    config = PluginConfig(mode=Mode.VERIFY, log_interval_s=0, fork=fork)
+    return subject, _recorded_state(subject, config)
 
 
 def _verify(
@@ -67,9 +71,12 @@ def _shares(name: str) -> bool:
 
 
 def test_every_group_is_recorded_and_verified(shortest_subject: str) -> None:
-    """All keys and groups; each random step is replayed and equals the eager build."""
+    """All keys and groups; each random step is replayed and equals the eager build.
+    Where builds fork, the branches' own maps are no difference.
+    """
     subject, state = _recorded(shortest_subject)
     before, keys = report_of(state), subject.graph_keys
+    assert before.fork.num_branches == FORKED.get(shortest_subject, 1)
     shares = _shares(shortest_subject)
     rungs = {key.rung for key in keys}
     assert before.num_graphs == len(rungs if shares else keys)
@@ -203,7 +210,7 @@ def _agreed_key(subject: Subject, here: int, there: int) -> set[GraphKey]:
     return {GraphKey(here, desc.num_reqs, here * query_len, desc.num_tokens)}
 
 
-def _recorded_state(subject: Subject) -> Any:
+def _recorded_state(subject: Subject, config: PluginConfig) -> Any:
     """The plugged-in state in the place of the subject's eager one."""
     eager: Any = subject.eager_state
     seam = seam_of(type(eager)).seam
@@ -216,7 +223,7 @@ def _recorded_state(subject: Subject) -> Any:
             rotating_memory=rotating_memory(runner, runner.model_state).values(),
         )
 
-    plugged_cls = plug(type(eager), seam, CONFIG, emulated_recorder)
+    plugged_cls = plug(type(eager), seam, config, emulated_recorder)
     state = plugged_cls(eager.vllm_config, eager.model, None, eager.device)
     runner = _runner(subject, state)
     with (

@@ -87,7 +87,7 @@ def decide(
             hold all groups.
     """
     if len(branches) < 2:
-        return ForkDecision(serial(branches), "all groups are tied to each other")
+        return ForkDecision(serial(branches), "there can be one branch at most")
     if forking is Forking.ALWAYS:
         return ForkDecision(branches, "asked for")
     try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from graphparity.fastpath.fork_decision import Forking
 from graphparity.fastpath.proving.verdict import Level
 
 KEY = "graphparity"
@@ -35,6 +36,8 @@ class PluginConfig:
     """How thoroughly builders are judged before they are recorded."""
     log_interval_s: float = 60.0
     """Seconds between log lines with the counters; 0 writes none."""
+    fork: Forking = Forking.MEASURED
+    """Whether KV-cache groups may be recorded as concurrent branches."""
 
 
 def plugin_config(additional_config: object) -> PluginConfig:
@@ -81,9 +84,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "mode": Mode,
     "level": Level,
     "log_interval_s": _interval,
+    "fork": Forking,
 }
 _EXPECTED = {
     "mode": ", ".join(mode.value for mode in Mode),
     "level": ", ".join(level.value for level in Level),
     "log_interval_s": "seconds as a number of 0 (no log line) or more",
+    "fork": ", ".join(forking.value for forking in Forking),
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.fork_decision import ForkDecision
 from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import EagerReason
@@ -22,12 +23,14 @@ from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
 from graphparity.fastpath.vllm_plugin.host_readers import keys_read_on_host
 from graphparity.fastpath.vllm_plugin.recorder import CaptureRecorder, RecorderFactory
 from graphparity.fastpath.vllm_plugin.report import (
+    ForkReport,
     GroupReport,
     Report,
     counter_line,
     start_up_table,
 )
 from graphparity.fastpath.vllm_plugin.runner_link import RunnerKeys, runner_keys
+from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 
 logger = logging.getLogger(__name__)
@@ -131,6 +134,10 @@ class Plugged:
         )
         return {index: it.recordable for index, it in self.verdicts.items()}
 
+    def tied_groups(self, attn_groups: list[list[Any]]) -> list[tuple[int, ...]]:
+        """KV-cache groups that must build in serial order."""
+        return tied_groups(attn_groups, self._runner.device, self.written_paths)
+
     def note_eager_groups(self, refused: Sequence[int]) -> None:
         """Say of groups that passed, and are eager all the same, why they are."""
         reason = "its table is shared with a refused group"
@@ -217,6 +224,8 @@ def plug(
         seam=seam,
         judge_groups=lambda state, attn_groups: state.plugged.judge(state),
         shares_rungs=lambda state: state.plugged.shares_rungs,
+        forking=config.fork,
+        tied_groups=lambda state, groups: state.plugged.tied_groups(groups),
     )
     bases: list[type[Any]] = [PluggedModelState, specialize(state_cls, specialization)]
     members: dict[str, Any] = {
@@ -246,6 +255,7 @@ def report_of(state: Any) -> Report:
         num_made_anew=state.num_made_anew,
         key_refusals=_refusals(graphs.refusals),
         groups=plugged.groups,
+        fork=_fork_report(state.fork_decision),
         capture_s=plugged.capture_s,
         judge_s=plugged.judge_s,
         memory_bytes=plugged.memory_bytes,
@@ -265,6 +275,19 @@ def _refusals(refusals: Mapping[GraphKey, Exception]) -> dict[str, str]:
 
 def _counter_line(state: Any) -> str:
     return counter_line(report_of(state))
+
+
+def _fork_report(decision: ForkDecision) -> ForkReport:
+    serial, forked = decision.serial, decision.forked
+    return ForkReport(
+        num_branches=len(decision.branches),
+        reason=decision.reason,
+        num_tried=decision.num_tried,
+        serial_gpu_us=serial.device_us if serial else None,
+        serial_launch_us=serial.host_us if serial else None,
+        forked_gpu_us=forked.device_us if forked else None,
+        forked_launch_us=forked.host_us if forked else None,
+    )
 
 
 def _group_report(index: int, verdict: Verdict, groups: Sequence[Any]) -> GroupReport:

@@ -19,6 +19,25 @@ class GroupReport:
 
 
 @dataclass(frozen=True)
+class ForkReport:
+    """In how many branches builds were recorded, and what that was decided by.
+
+    Times are microseconds of one replay of the largest key, None where nothing was
+    measured.
+    """
+
+    num_branches: int = 0
+    """1 for a serial build, 0 if nothing was recorded."""
+    reason: str = ""
+    num_tried: int = 0
+    """Branches of the build that the serial one was measured against."""
+    serial_gpu_us: float | None = None
+    serial_launch_us: float | None = None
+    forked_gpu_us: float | None = None
+    forked_launch_us: float | None = None
+
+
+@dataclass(frozen=True)
 class Report:
     """A state, what was recorded of it, and what its steps did since."""
 
@@ -39,6 +58,7 @@ class Report:
     """Recorded keys whose metadata is read on the host, and made anew at every step."""
     key_refusals: Mapping[str, str] = field(default_factory=dict)
     groups: Sequence[GroupReport] = ()
+    fork: ForkReport = ForkReport()
     capture_s: float = 0.0
     """Seconds of judging and recording."""
     judge_s: float = 0.0
@@ -66,6 +86,7 @@ def start_up_table(report: Report) -> str:
         ("mode", report.mode),
         ("recorder", report.recorder or "none"),
         ("keys", _keys(report)),
+        ("branches", _branches(report.fork)),
         ("capture", _capture(report)),
     ]
     rows += [(f"group {group.index}", _group(group)) for group in report.groups]
@@ -108,6 +129,17 @@ def _keys(report: Report) -> str:
     if report.num_made_anew:
         text += f", {report.num_made_anew} with metadata made anew at every step"
     return text
+
+
+def _branches(fork: ForkReport) -> str:
+    text = f"{fork.num_branches} ({fork.reason}"
+    if fork.num_tried:
+        text += (
+            f": in {fork.num_tried} the GPU takes {fork.forked_gpu_us:.1f} us instead "
+            f"of {fork.serial_gpu_us:.1f}, the launch {fork.forked_launch_us:.1f} "
+            f"instead of {fork.serial_launch_us:.1f}"
+        )
+    return f"{text})"
 
 
 def _capture(report: Report) -> str:

@@ -3,7 +3,8 @@
 In the order that lets nothing hide: poison what the builders write, image of the
 memory, replay, image, put back, build eagerly, image, compare. The step then goes on
 with an eager build over the memory as it was before the poison. Elements that eager
-builds leave undefined are not compared (``proving.fresh_memory``). A host bound may
+builds leave undefined are not compared (``proving.fresh_memory``), nor is where a
+forked build's branches have maps of their own (``own_maps``). A host bound may
 exceed the eager build's, and what follows it on the device may differ, if it is what
 an eager build with the recording's bounds gives. Anything else that differs is an
 error with every path.
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.decode_batch import worst_case_bounds
+from graphparity.fastpath.fork_decision import ForkDecision
 from graphparity.fastpath.graph_key import GraphKey, graph_key
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.fastpath.proving.group_memory import (
@@ -32,6 +34,7 @@ from graphparity.fastpath.proving.replays import (
     result_of,
 )
 from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
+from graphparity.fastpath.vllm_plugin.own_maps import as_serial
 from graphparity.fastpath.vllm_plugin.runner_group_build import distinct
 
 _MAX_SHOWN = 4
@@ -56,6 +59,7 @@ class VerifyingModelState:
 
     plugged: Any
     graphs: Any
+    fork_decision: ForkDecision
     _specialization: Any
     max_model_len: int
     _fresh: Mapping[GraphKey, Any]
@@ -118,12 +122,12 @@ class VerifyingModelState:
 
         bounds = worst_case_bounds(key, self.max_model_len)
         as_recorded = eager(replace(input_batch, seq_lens_cpu_upper_bound=bounds))
-        is_fresh = key in self._fresh
+        as_eager, is_fresh = eager(input_batch), key in self._fresh
+        if len(self.fork_decision.branches) > 1:
+            replayed = as_serial(replayed, as_eager, poisoned, memory)
         problems = [
             *self._step_problems(input_batch, key, memory),
-            *differences(
-                replayed, eager(input_batch), as_recorded, memory, is_fresh=is_fresh
-            ),
+            *differences(replayed, as_eager, as_recorded, memory, is_fresh=is_fresh),
         ]
         if is_fresh:
             problems += self._reused(handed_out, built[0], built[-1])

@@ -154,7 +154,7 @@ def test_nothing_is_measured_where_nothing_is_to_be_decided() -> None:
     always = decide(Forking.ALWAYS, recorder, FOUR, stage)
     assert always == ForkDecision(FOUR, "asked for")
     alone = decide(Forking.ALWAYS, recorder, ((0, 1),), stage)
-    assert alone == ForkDecision(((0, 1),), "all groups are tied to each other")
+    assert alone == ForkDecision(((0, 1),), "there can be one branch at most")
 
 
 def test_nothing_forks_under_a_recorder_without_times() -> None:

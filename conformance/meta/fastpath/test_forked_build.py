@@ -180,7 +180,7 @@ def test_a_tied_state_is_recorded_serially() -> None:
     subject = torch_forked(tied_groups=lambda state, attn_groups: [(0, 1)])
     state: State = subject.state
     assert state.fork_decision.branches == ((0, 1),)
-    assert state.fork_decision.reason == "all groups are tied to each other"
+    assert state.fork_decision.reason == "there can be one branch at most"
     check_step(subject, BATCH)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from graphparity.fastpath.fork_decision import Forking
 from graphparity.fastpath.proving.verdict import Level
 from graphparity.fastpath.vllm_plugin.configuration import (
     Mode,
@@ -21,8 +22,13 @@ def test_without_settings_the_mode_is_off(additional_config: object) -> None:
 
 def test_every_setting_is_read() -> None:
     """All keys at once."""
-    settings = {"mode": "verify", "level": "all", "log_interval_s": 0}
-    expected = PluginConfig(Mode.VERIFY, Level.ALL, 0.0)
+    settings = {
+        "mode": "verify",
+        "level": "all",
+        "log_interval_s": 0,
+        "fork": "never",
+    }
+    expected = PluginConfig(Mode.VERIFY, Level.ALL, 0.0, Forking.NEVER)
     assert plugin_config({"graphparity": settings}) == expected
 
 
@@ -36,6 +42,9 @@ def test_every_setting_is_read() -> None:
         pytest.param({"mode": None}, ["mode = None", "off, replay, verify"], id="null"),
         pytest.param({"mode": ["off"]}, ["mode = ['off']"], id="list"),
         pytest.param({"Mode": "off"}, ["unknown key 'Mode'", "use mode"], id="case"),
+        pytest.param(
+            {"fork": True}, ["fork = True", "never, measured, always"], id="fork"
+        ),
         pytest.param({"level": 3}, ["level = 3", "off, sampled, all"], id="level"),
         pytest.param({"log_interval_s": -1}, ["log_interval_s = -1"], id="negative"),
         pytest.param({"log_interval_s": "9"}, ["log_interval_s = '9'"], id="text"),

@@ -3,6 +3,7 @@
 import json
 
 from graphparity.fastpath.vllm_plugin.report import (
+    ForkReport,
     GroupReport,
     Report,
     counter_line,
@@ -22,6 +23,7 @@ REPORT = Report(
         GroupReport(0, "FlashAttentionMetadataBuilder", 28, True, "judged sampled"),
         GroupReport(1, "OtherBuilder", 1, False, "HOST_VALUES: its parameter follows"),
     ),
+    fork=ForkReport(2, "measured to pay", 2, 13.82, 5.2, 7.9, 6.5),
     capture_s=0.416,
     judge_s=0.25,
     memory_bytes=3 << 20,
@@ -39,6 +41,8 @@ def test_the_start_up_table_has_a_row_for_everything_recorded_or_not() -> None:
         "  mode              verify",
         "  recorder          cuda",
         "  keys              63 of 64 recorded in 7 graphs, 2 without device work",
+        "  branches          2 (measured to pay: in 2 the GPU takes 7.9 us instead of "
+        "13.8, the launch 6.5 instead of 5.2)",
         "  capture           0.42 s (judging 0.25 s), 3.0 MiB",
         "  group 0           recorded: FlashAttentionMetadataBuilder, 28 layers "
         "(judged sampled)",
@@ -46,6 +50,12 @@ def test_the_start_up_table_has_a_row_for_everything_recorded_or_not() -> None:
         "(HOST_VALUES: its parameter follows)",
         "  key (1, 1, 1, 1)  eager: aten.item cannot be recorded",
     ]
+
+
+def test_builds_that_were_not_measured_have_a_reason_alone() -> None:
+    """Of a serial build."""
+    report = Report("vllm.State", "replay", fork=ForkReport(1, "not asked for"))
+    assert "  branches     1 (not asked for)" in start_up_table(report).splitlines()
 
 
 def test_the_counter_line_leaves_out_what_never_happened() -> None:
