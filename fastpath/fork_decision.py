@@ -17,6 +17,7 @@ in four 8.5 and 9.3 us: by this rule two branches pay, four do not.
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from graphparity.fastpath.forked_build import Branches, packed, serial
 from graphparity.fastpath.metadata_graphs import BuildFn
@@ -46,6 +47,14 @@ class Forking(Enum):
     """Record as many branches as there can be."""
 
 
+class Candidate(NamedTuple):
+    """Branches that a build may be recorded in."""
+
+    branches: Branches
+    times: ReplayTimes
+    """Of the largest key."""
+
+
 @dataclass(frozen=True)
 class ForkDecision:
     """In which branches a state records, and why."""
@@ -55,10 +64,8 @@ class ForkDecision:
     reason: str
     serial: ReplayTimes | None = None
     """The serial build of the largest key; None if nothing was measured."""
-    forked: ReplayTimes | None = None
-    """Its best candidate of branches; None if none was measured."""
-    num_tried: int = 0
-    """Branches of that candidate."""
+    tried: tuple[Candidate, ...] = ()
+    """What the serial build was measured against, the best one first."""
 
 
 UNDECIDED = ForkDecision((), "nothing was recorded")
@@ -105,19 +112,17 @@ def _measured(
         return ForkDecision(whole, f"recorder {recorder.name!r} tells no times")
     if serial_times is NO_TIMES:
         return ForkDecision(whole, "the build has no device work")
-    tried = {
-        candidate: _times_of(recorder, build_of(candidate)) or NO_TIMES
-        for candidate in _candidates(recorder, branches, build_of)
-    }
-    best = min(tried, key=lambda it: tried[it].device_us + tried[it].host_us)
-    forked = tried[best]
-    is_paid = pays(serial_times, forked)
+    tried = [
+        Candidate(it, _times_of(recorder, build_of(it)) or NO_TIMES)
+        for it in _candidates(recorder, branches, build_of)
+    ]
+    best, *others = sorted(tried, key=lambda candidate: sum(candidate.times))
+    is_paid = pays(serial_times, best.times)
     return ForkDecision(
-        best if is_paid else whole,
+        best.branches if is_paid else whole,
         "measured to pay" if is_paid else "measured not to pay",
         serial_times,
-        forked,
-        len(best),
+        (best, *others),
     )
 
 

@@ -278,15 +278,16 @@ def _counter_line(state: Any) -> str:
 
 
 def _fork_report(decision: ForkDecision) -> ForkReport:
-    serial, forked = decision.serial, decision.forked
+    serial = decision.serial
+    best = decision.tried[0] if decision.tried else None
     return ForkReport(
         num_branches=len(decision.branches),
         reason=decision.reason,
-        num_tried=decision.num_tried,
+        num_tried=len(best.branches) if best else 0,
         serial_gpu_us=serial.device_us if serial else None,
         serial_launch_us=serial.host_us if serial else None,
-        forked_gpu_us=forked.device_us if forked else None,
-        forked_launch_us=forked.host_us if forked else None,
+        forked_gpu_us=best.times.device_us if best else None,
+        forked_launch_us=best.times.host_us if best else None,
     )
 
 

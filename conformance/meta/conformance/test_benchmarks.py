@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from graphparity.conformance.benchmarks import engine_arms
+from graphparity.conformance.benchmarks import engine_arms, forked_builds
 from graphparity.conformance.benchmarks.engine_arms import SETTLING_STEPS, BlockClock
 from graphparity.conformance.benchmarks.served_model import Sample
 from graphparity.conformance.benchmarks.server_soak import Round, faults
 from graphparity.conformance.benchmarks.timing import summary_of
+from graphparity.conformance.subjects.torch_decode import torch_decode
+from graphparity.fastpath.recorders import EmulatedRecorder, ReplayTimes
 
 FULL, NONE = object(), object()
 REPORT: dict[str, Any] = {
@@ -137,3 +139,21 @@ def test_a_clock_that_ran_too_short_is_an_error(
     clock = BlockClock(runner, num_pairs=1, block_steps=9)
     with pytest.raises(RuntimeError, match="only 0 of 2 blocks began"):
         clock.block_steps_us()
+
+
+def test_every_form_of_a_build_is_checked_and_timed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Serial, and in the two branches that there can be here."""
+    told = ReplayTimes(5.0, 13.0)
+    monkeypatch.setattr(EmulatedRecorder, "replay_times", lambda self, graph: told)
+    subject = torch_decode("torch-decode:2", 2, "emulated")
+    decision, times = forked_builds.measure(subject)
+    assert decision.reason == "measured not to pay"
+    assert [it.branches for it in decision.tried] == [((0,), (1,))]
+    keys = {it.key for it in times}
+    assert len(keys) == 3
+    assert [len(it.branches) for it in times] == [1] * 3 + [2] * 3
+    assert {(it.launch_us, it.gpu_us) for it in times} == {told}
+    forked_builds.print_times(times)
+    assert "torch-decode:2" in capsys.readouterr().out

@@ -8,6 +8,7 @@ import torch
 
 from graphparity.conformance.meta.fastpath.test_metadata_graphs import FakeGraph
 from graphparity.fastpath.fork_decision import (
+    Candidate,
     ForkDecision,
     Forking,
     decide,
@@ -119,22 +120,27 @@ def test_two_balanced_branches_are_tried_beside_all() -> None:
     """As measured on an H200: two pay, four do not."""
     decision = decided(times((5.2, 13.8), (6.5, 7.9), (8.5, 9.3)))
     assert decision == ForkDecision(
-        HALVES, "measured to pay", ReplayTimes(5.2, 13.8), ReplayTimes(6.5, 7.9), 2
+        HALVES,
+        "measured to pay",
+        ReplayTimes(5.2, 13.8),
+        (
+            Candidate(HALVES, ReplayTimes(6.5, 7.9)),
+            Candidate(FOUR, ReplayTimes(8.5, 9.3)),
+        ),
     )
 
 
 def test_all_branches_are_taken_where_they_pay_most() -> None:
     """The launch costs as much."""
     decision = decided(times((5.2, 13.8), (6.5, 7.9), (6.5, 5.0)))
-    assert (decision.branches, decision.num_tried) == (FOUR, 4)
+    assert decision.branches == decision.tried[0].branches == FOUR
 
 
 def test_what_does_not_pay_is_recorded_serially() -> None:
     """With the figures of the best candidate."""
     decision = decided(times((5.2, 6.0), (6.5, 5.5), (8.5, 5.0)))
-    assert decision == ForkDecision(
-        WHOLE, "measured not to pay", ReplayTimes(5.2, 6.0), ReplayTimes(6.5, 5.5), 2
-    )
+    assert (decision.branches, decision.reason) == (WHOLE, "measured not to pay")
+    assert decision.tried[0] == Candidate(HALVES, ReplayTimes(6.5, 5.5))
 
 
 def test_a_build_without_device_work_is_not_timed() -> None:
