@@ -23,6 +23,8 @@ from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 
+pytestmark = pytest.mark.emulated_recorder_only
+
 State = Any
 """A specialized state, its private parts included."""
 
