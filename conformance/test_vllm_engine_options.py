@@ -1,4 +1,5 @@
-"""Engines with n-gram speculation, or with LoRA adapters, serve by recordings as well.
+"""Engines with n-gram speculation, with LoRA adapters, or with a key-value connector
+serve by recordings as well.
 
 FULL emulated, as in ``test_vllm_engine``, with which it shares its processes.
 """
@@ -12,6 +13,7 @@ from graphparity.conformance.full_on_cpu.scenarios import WAVES
 
 OPTIONS = ["n-gram", "LoRA"]
 NUM_DRAFTS = 3
+MAX_MODEL_LEN = 128
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,31 @@ def test_adapters_change_the_tokens_of_their_requests(
     ):
         same = [one == other for one, other in zip(with_lora, without, strict=True)]
         assert same == [i % 3 == 0 for i in range(len(same))]
+
+
+def test_a_connector_reads_and_keeps_the_step_s_own_metadata(
+    outcomes: dict[str, Outcome],
+) -> None:
+    """At every FULL step the bound that its scheduler's output implies; what it kept of
+    the step before is left alone. Tokens are those without a connector.
+    """
+    outcome = outcomes["connector, replay"]
+    assert outcome["tokens"] == outcomes["vllm"]["tokens"][1:2]
+    report, read = outcome["report"], outcome["connector_reads"]
+    assert report["num_made_anew"] == report["num_recorded"] == 4
+    assert len(read) == _full_steps(outcome) == report["steps_replayed"] > 10
+    for max_seq_len, scheduled, was_left_alone in read:
+        assert max_seq_len == scheduled
+        assert was_left_alone
+
+
+def test_a_connector_that_is_handed_the_recording_s_metadata_reads_otherwise(
+    outcomes: dict[str, Outcome],
+) -> None:
+    """Planted: it reads the bound of the capture, whatever is scheduled."""
+    read = outcomes["connector, frozen"]["connector_reads"]
+    assert {max_seq_len for max_seq_len, _, _ in read} == {MAX_MODEL_LEN}
+    assert MAX_MODEL_LEN not in {scheduled for _, scheduled, _ in read}
 
 
 def _full_steps(outcome: dict[str, Any]) -> int:

@@ -254,9 +254,12 @@ def _eager_draft() -> Any:
 
 def _runner(subject: Subject, state: Any, speculator: Any = None) -> Any:
     """What the plug-in and the recorder read of a ``GPUModelRunner``."""
+    from vllm.v1.worker.gpu.kv_connector import NO_OP_KV_CONNECTOR  # noqa: PLC0415
+
     return SimpleNamespace(
         model_state=state,
         speculator=speculator,
+        kv_connector=NO_OP_KV_CONNECTOR,
         cudagraph_manager=SimpleNamespace(dispatch=subject.dispatch),
         max_num_reqs=subject.limits.max_num_reqs,
         dp_size=2,

@@ -25,6 +25,7 @@ scenarios run one after the other.
     attention     the CPU attention's builders, one recordable and two not
     adapters      two LoRA adapters, and the padding that CPU LoRA does not know
     drafts        EAGLE and MTP, and what their prefills read and draft
+    connector     a key-value connector that reads and keeps metadata
     weights       under which tokens depend on all of the context
     recorder      the emulated recorder, metered
     ranks         engines of several ranks, each a process

@@ -88,8 +88,6 @@ def draft_prefills(kind: str) -> Iterator[None]:
     from vllm.config import CUDAGraphMode
     from vllm.v1.worker.gpu.spec_decode.target_dependent_ar import speculator
 
-    from graphparity.fastpath.fresh_replays import FreshReplays
-
     cls = speculator.TargetDependentARSpeculator
     init = cls.init_cudagraph_manager
 
@@ -102,14 +100,17 @@ def draft_prefills(kind: str) -> Iterator[None]:
             self.num_speculative_steps + 1,
         )
 
-    made_anew = FreshReplays._made_anew
-    if kind == "frozen":
+    with mock.patch.object(cls, "init_cudagraph_manager", without_prefill_graphs):
+        yield
 
-        def made_anew(self: Any, replayed: Any, input_batch: Any) -> Any:
-            return replayed
 
-    with (
-        mock.patch.object(cls, "init_cudagraph_manager", without_prefill_graphs),
-        mock.patch.object(FreshReplays, "_made_anew", made_anew),
-    ):
+@contextmanager
+def frozen_metadata() -> Iterator[None]:
+    """Planted: who reads a replayed step's metadata is handed out the recording's."""
+    from graphparity.fastpath.fresh_replays import FreshReplays
+
+    def as_captured(self: Any, replayed: Any, input_batch: Any) -> Any:
+        return replayed
+
+    with mock.patch.object(FreshReplays, "_made_anew", as_captured):
         yield

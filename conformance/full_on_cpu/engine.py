@@ -4,6 +4,7 @@
 import json
 import os
 import tempfile
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from graphparity.conformance.full_on_cpu.attention import built_by
 from graphparity.conformance.full_on_cpu.data_parallel import join_ranks
 from graphparity.conformance.full_on_cpu.drafts import (
     draft_prefills,
+    frozen_metadata,
     speculation,
     target_model,
 )
@@ -75,6 +77,7 @@ def run(scenario: Scenario) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         built_by(builder, scenario.builder_rank),
         draft_prefills(scenario.draft_prefill),
+        frozen_metadata() if scenario.is_frozen else nullcontext(),
     ):
         Path(folder, "config.json").write_text(json.dumps(model), "utf-8")
         adapters = lora_requests(Path(folder), scenario.num_adapters)
@@ -125,6 +128,7 @@ def _engine(model: str, scenario: Scenario) -> Any:
         **_plug_in(scenario),
         **_speculation(Path(model), scenario),
         **_lora(scenario),
+        **_connector(scenario),
     )
 
 
@@ -175,6 +179,17 @@ def _lora(scenario: Scenario) -> dict[str, Any]:
         "max_lora_rank": RANK,
         "specialize_active_lora": True,
     }
+
+
+def _connector(scenario: Scenario) -> dict[str, Any]:
+    if not scenario.has_connector:
+        return {}
+    settings = {
+        "kv_connector": "KeepingConnector",
+        "kv_connector_module_path": "graphparity.conformance.full_on_cpu.connector",
+        "kv_role": "kv_both",
+    }
+    return {"kv_transfer_config": settings}
 
 
 def _serve(llm: Any, wave: list[Request], adapters: list[Any]) -> list[list[int]]:

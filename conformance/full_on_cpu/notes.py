@@ -21,6 +21,9 @@ class EngineNotes:
     """Of every wave and step, the tokens that a draft model drafts of each request."""
     draft_prefills: list[list[list[int]]] = field(default_factory=list)
     """Of every wave, longest query and sequence that each eager draft prefill reads."""
+    connector_reads: list[list[int]] = field(default_factory=list)
+    """Of every FULL step, the longest sequence that a connector reads of, the one that
+    was scheduled, and whether what it kept of the step before was left alone."""
     handed_out: Any = None
     """The metadata of the step that is drafted for."""
     keys: list[list[int]] = field(default_factory=list)
@@ -54,6 +57,7 @@ class EngineNotes:
             "keys": list(self.keys),
             "drafts": list(self.drafts),
             "draft_prefills": list(self.draft_prefills),
+            "connector_reads": list(self.connector_reads),
             "models_loaded": len(self.models_loaded),
         }
 

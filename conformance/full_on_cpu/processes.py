@@ -21,7 +21,8 @@ _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
 _EAGLE = {"draft": "eagle", "num_drafts": 2}
 _MTP = {"draft": "mtp", "num_drafts": 2, "is_short": True}
 _EAGER = {"draft_prefill": "eager", "is_short": True}
-_FROZEN = {"draft_prefill": "frozen", "is_short": True}
+_FROZEN = {**_EAGER, "is_frozen": True}
+_CONNECTOR = {"has_connector": True, "is_short": True}
 
 
 def _free_port() -> int:
@@ -62,6 +63,8 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "EAGLE, vllm": {"is_full": False, **_EAGLE},
         "n-gram, replay": {"mode": "replay", "num_drafts": 3},
         "n-gram, verify": {"mode": "verify", "num_drafts": 3},
+        "connector, replay": {"mode": "replay", **_CONNECTOR},
+        "connector, frozen": {"mode": "replay", **_CONNECTOR, "is_frozen": True},
         "LoRA, replay": {"mode": "replay", "num_adapters": 2},
         "LoRA, verify": {"mode": "verify", "num_adapters": 2},
         "EAGLE, replay": {"mode": "replay", **_EAGLE},

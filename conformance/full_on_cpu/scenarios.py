@@ -80,10 +80,14 @@ class Scenario:
     draft: str = "ngram"
     """What drafts them: "ngram", or a model, "eagle" or "mtp"."""
     draft_prefill: str = "graph"
-    """How a draft model's prefill runs after a FULL step: "graph", as in vLLM;
-    "eager", reading the metadata of the step; "frozen", which reads the recording's."""
+    """How a draft model's prefill runs after a FULL step: "graph", as in vLLM, or
+    "eager", reading the metadata of the step."""
+    is_frozen: bool = False
+    """Whether that metadata is the recording's, for all who read it."""
     is_short: bool = False
-    """With a draft model, whether the first wave is left out, too."""
+    """Whether the second wave alone is served."""
+    has_connector: bool = False
+    """Whether a key-value connector reads the metadata of FULL steps, and keeps it."""
     num_adapters: int = 0
     """LoRA adapters; a wave's requests use none, the first, and so on, in turns."""
     num_ranks: int = 1
@@ -108,6 +112,6 @@ class Scenario:
             return WAVES[1:] if self.data_parallel_rank == 0 else WAVES[:0:-1]
         if self.num_ranks > 1:
             return WAVES[1:]
-        if self.draft == "ngram":
-            return WAVES
-        return WAVES[1:2] if self.is_short else WAVES[:2]
+        if self.is_short:
+            return WAVES[1:2]
+        return WAVES if self.draft == "ngram" else WAVES[:2]

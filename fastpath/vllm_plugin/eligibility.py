@@ -71,6 +71,11 @@ def _has_fixed_verification(vllm_config: Any) -> bool:
     return speculative is None or not speculative.enable_adaptive_verification
 
 
+def _has_no_hisparse(vllm_config: Any) -> bool:
+    transfer = vllm_config.kv_transfer_config
+    return transfer is None or not transfer.has_connector("HiSparseConnector")
+
+
 def _has_batch_variance(vllm_config: Any) -> bool:
     return os.environ.get("VLLM_BATCH_INVARIANT", "0").strip() in {"", "0"}
 
@@ -133,9 +138,9 @@ NEEDS = (
         "its FULL steps differ in query lengths, which no key fixes",
     ),
     EngineNeed(
-        "no key-value connector",
-        lambda config: config.kv_transfer_config is None,
-        "connectors receive the metadata objects and may keep them",
+        "no HiSparse connector",
+        _has_no_hisparse,
+        "its groups are prepared from the metadata of a step, which was not run",
     ),
     EngineNeed(
         "no sleep mode",

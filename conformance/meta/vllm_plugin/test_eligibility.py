@@ -91,7 +91,10 @@ CHANGES = {
     "adaptive verification": _set(
         "speculative_config", _speculation(enable_adaptive_verification=True)
     ),
-    "connector": _set("kv_transfer_config", object()),
+    "HiSparse": _set(
+        "kv_transfer_config",
+        SimpleNamespace(has_connector=lambda name: name == "HiSparseConnector"),
+    ),
     "sleep mode": _set("model_config.enable_sleep_mode", True),
     "fast prefill": _set("cache_config.kv_sharing_fast_prefill", True),
     "R-SWA": _set("model_config.rswa_window", 128),
@@ -122,6 +125,12 @@ def test_other_kinds_of_mtp_are_told(is_other: str, vllm_config: Any) -> None:
     vllm_config.speculative_config = draft
     (need,) = unmet_needs(vllm_config)
     assert "MTP of one module (not Gemma 4's)" in need.words
+
+
+def test_other_connectors_are_eligible(vllm_config: Any) -> None:
+    """They get metadata that was made anew."""
+    vllm_config.kv_transfer_config = SimpleNamespace(has_connector=lambda name: False)
+    assert unmet_needs(vllm_config) == ()
 
 
 def test_draft_models_of_several_data_parallel_ranks_are_told(vllm_config: Any) -> None:
