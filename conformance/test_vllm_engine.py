@@ -20,7 +20,16 @@ def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
 
 
 @pytest.mark.parametrize(
-    "name", ["off", "replay", "verify", "ineligible", "stale, judged", "host read"]
+    "name",
+    [
+        "off",
+        "replay",
+        "verify",
+        "ineligible",
+        "stale, judged",
+        "host read",
+        "cold kernel",
+    ],
 )
 def test_tokens_are_vllm_s_own(name: str, outcomes: dict[str, Outcome]) -> None:
     """Whatever the plug-in does, or leaves alone: as vLLM's engine without graphs and
@@ -90,6 +99,7 @@ def test_verify_stops_serving_at_a_stale_buffer(outcomes: dict[str, Outcome]) ->
     [
         ("stale, judged", "REPLAY_EQUALS_EAGER"),
         ("host read", "RECORDABLE_NODES: Tensor.item cannot be recorded"),
+        ("cold kernel", "RECORDABLE_NODES: triton:_copy_kernel cannot be recorded"),
     ],
 )
 def test_a_builder_that_the_prover_refuses_is_left_eager(

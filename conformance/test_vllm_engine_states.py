@@ -1,12 +1,14 @@
 """The plug-in over vLLM's real model states and builders, without an engine.
 
 The judge stages its steps in the runner's own buffers, what may be recorded is
-recorded, and random decode steps run in mode ``verify``. Collected only for subjects
-of vLLM, whose process has it set up.
+recorded, and random decode steps run in mode ``verify``. Every recorder starts with a
+cold JIT cache, so captures launch what their own warm-ups launched, and nothing else.
+Collected only for subjects of vLLM, whose process has it set up.
 """
 
+import importlib
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -106,6 +108,48 @@ def test_steps_padded_for_a_larger_rank_are_verified(shortest_subject: str) -> N
     assert verified == (steps if shares else 0)
     assert report.steps_eager["LARGER_RANK"] == (0 if shares else steps)
     assert steps >= 10
+
+
+def test_a_model_keeps_its_own_decode_executor(shortest_subject: str) -> None:
+    """It is built when the plugged-in state is, hence after the weights are loaded and
+    before memory is profiled, and prepared for every KV cache, profiling's and the real
+    one.
+    """
+    if not shortest_subject.startswith("mamba-hybrid-"):
+        pytest.skip("Kimi K3's state, which brings an executor, is a hybrid's")
+    kimi_k3 = importlib.import_module("vllm.models.kimi_k3.nvidia.model_state")
+    subject = load_subject(shortest_subject)
+    eager: Any = subject.eager_state
+    seam = seam_of(kimi_k3.KimiK3ModelState).seam
+    assert seam is not None
+
+    def no_recorder(runner: Any) -> EmulatedRecorder:
+        raise AssertionError("nothing is captured here")
+
+    plugged_cls = plug(kimi_k3.KimiK3ModelState, seam, CONFIG, no_recorder)
+    model = ModelWithExecutor()
+    state = plugged_cls(eager.vllm_config, model, None, eager.device)
+    assert model.calls == ["build_specialized_decode"]
+    for _ in range(2):
+        state.initialize_kv_cache(subject.kv_cache_config, subject.block_tables)
+    assert model.calls[1:] == ["prepare_kv"] * 2
+
+
+class ModelWithExecutor(torch.nn.Module):
+    """What Kimi K3's state asks of its model."""
+
+    specialized_decode_config = object()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+        self.specialized_decode: Any = None
+
+    def build_specialized_decode(self) -> None:
+        """Build the executor."""
+        self.calls.append("build_specialized_decode")
+        prepare_kv = partial(self.calls.append, "prepare_kv")
+        self.specialized_decode = SimpleNamespace(prepare_kv=prepare_kv)
 
 
 def test_ranks_agree_on_known_keys(shortest_subject: str) -> None:
@@ -221,6 +265,7 @@ def _recorded_state(subject: Subject, config: PluginConfig) -> Any:
             torch.device("cpu:0"),
             device_memory(runner, runner.model_state).values(),
             rotating_memory=rotating_memory(runner, runner.model_state).values(),
+            starts_cold=True,
         )
 
     plugged_cls = plug(type(eager), seam, config, emulated_recorder)

@@ -22,7 +22,8 @@ scenarios run one after the other.
     processes     which scenarios share a process, and their outcomes
     engine        makes an engine, serves all requests, tells what it did
     full_graphs   gives the platform its FULL graphs
-    attention     the CPU attention's builders, one recordable and two not
+    attention     the CPU attention's builders, one recordable and three not
+    copy_kernel   a kernel for one of them
     adapters      two LoRA adapters, and the padding that CPU LoRA does not know
     drafts        EAGLE and MTP, and what their prefills read and draft
     connector     a key-value connector that reads and keeps metadata

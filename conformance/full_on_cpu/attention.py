@@ -1,4 +1,4 @@
-"""The builders of vLLM's CPU attention: one recordable, two not; and its schedule."""
+"""The builders of vLLM's CPU attention: one recordable, three not; and its schedule."""
 
 # ruff: noqa: PLC0415, vLLM is imported once this process is prepared for it
 from collections.abc import Callable, Iterator
@@ -99,10 +99,33 @@ def host_read_cpu_builder() -> type[Any]:
     return HostReadCpuBuilder
 
 
+def cold_kernel_cpu_builder() -> type[Any]:
+    """A builder that launches a kernel in captures alone."""
+    import triton
+
+    from graphparity.conformance.full_on_cpu.copy_kernel import copy_kernel
+    from graphparity.fastpath.recorders import EmulatedRecorder
+
+    class ColdKernelCpuBuilder(recordable_cpu_builder()):  # type: ignore[misc]
+        """Copies the block table in one launch, where launches are saved."""
+
+        def copy_block_table(self, own: Any, table: Any) -> None:
+            """Copy, by a kernel that no warm-up launched."""
+            if EmulatedRecorder._session is None:
+                own.copy_(table)
+                return
+            width = own.shape[1]
+            block = triton.next_power_of_2(width)
+            copy_kernel[(own.shape[0],)](table, own, width, BLOCK=block)
+
+    return ColdKernelCpuBuilder
+
+
 _BUILDERS: dict[str, Callable[[], type[Any]]] = {
     "recordable": recordable_cpu_builder,
     "stale": stale_cpu_builder,
     "host_read": host_read_cpu_builder,
+    "cold_kernel": cold_kernel_cpu_builder,
 }
 
 

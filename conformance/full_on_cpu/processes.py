@@ -55,6 +55,7 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "stale, unjudged": _STALE,
         "stale, judged": {"mode": "replay", "builder": "stale"},
         "host read": {"mode": "replay", "builder": "host_read"},
+        "cold kernel": {"mode": "replay", "builder": "cold_kernel"},
         "n-gram, stale": {**_STALE, "num_drafts": 3},
     },
     {

@@ -16,7 +16,8 @@ from graphparity.fastpath.recorders import (
 
 
 class MeteredRecorder:
-    """Records as the emulated recorder; replays for requests are noted.
+    """Records as the emulated recorder, with a cold JIT cache; replays for requests
+    are noted.
 
     Args:
         runner: whose device memory it records over.
@@ -30,6 +31,7 @@ class MeteredRecorder:
             torch.device("cpu:0"),
             device_memory(runner, state).values(),
             rotating_memory=rotating_memory(runner, state).values(),
+            starts_cold=True,
         )
 
     def warm_up(self, build: Callable[[], object]) -> None:

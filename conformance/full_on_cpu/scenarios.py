@@ -74,7 +74,8 @@ class Scenario:
     package; not after a scenario with it."""
     builder: str = "recordable"
     """"recordable"; "stale" for one whose recordings lack a copy; "host_read" for one
-    that no graph can record."""
+    that no graph can record; "cold_kernel" for one that launches a kernel for the first
+    time inside a capture."""
     num_drafts: int = 0
     """Tokens a step that are drafted of every request."""
     draft: str = "ngram"

@@ -68,7 +68,6 @@ class GroupEvidence:
         long, so not even a bound may differ.
         """
         try:
-            self.recordings.warm_up(pair.replayed)
             if pair.recorded not in self._recorded:
                 list(self._record(key, pair.recorded))
             self._recorded[pair.replayed] = self._capture(pair.replayed)
@@ -109,6 +108,7 @@ class GroupEvidence:
         )
 
     def _capture(self, rows: StepRows) -> Capture:
+        self.recordings.warm_up(rows)
         return self.recordings.capture(rows, self.recordings.stage(rows))
 
     def _moved(

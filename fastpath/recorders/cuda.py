@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 
 from graphparity.fastpath.recorders.call_sites import raised_site
+from graphparity.fastpath.recorders.cold_kernels import refused_compilation
 from graphparity.fastpath.recorders.cuda_nodes import CudaNode, nodes_of
 from graphparity.fastpath.recorders.cuda_streams import CudaSideStream
 from graphparity.fastpath.recorders.protocol import (
@@ -165,7 +166,8 @@ class CudaRecorder:
     def _run(self, build: Callable[[], T], graph: torch.cuda.CUDAGraph) -> T:
         """Run ``build`` and end its capture, whatever happens."""
         try:
-            built = build()
+            with refused_compilation():
+                built = build()
         except Exception as error:
             self._abandon(graph)
             raise _refusal(error) from error

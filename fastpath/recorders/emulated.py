@@ -12,7 +12,7 @@ Not modelled:
 - NumPy aliases of device memory made before the capture, and raw addresses;
 - `torch.to_dlpack` and storage objects, which no mode sees; `Tensor.__dlpack__` is;
 - stores of interpreted kernels outside their buffers;
-- compilation of a kernel during a capture;
+- compilation of a kernel during a capture, unless the recorder starts cold;
 - writes that an operation's schema hides, such as `native_batch_norm`'s statistics:
   they are not undone after a capture;
 - operations that check values on the CPU only, such as `one_hot`, are refused;
@@ -27,9 +27,13 @@ import torch
 
 from graphparity.fastpath.recorders.capture_modes import FunctionMode, OperationMode
 from graphparity.fastpath.recorders.capture_session import CaptureSession
+from graphparity.fastpath.recorders.cold_kernels import WarmKernels
 from graphparity.fastpath.recorders.device_memory import DeviceMemory, GraphPool
 from graphparity.fastpath.recorders.emulated_streams import EmulatedSideStream
-from graphparity.fastpath.recorders.kernel_launches import recorded_launches
+from graphparity.fastpath.recorders.kernel_launches import (
+    noted_launches,
+    recorded_launches,
+)
 from graphparity.fastpath.recorders.nodes import Node
 from graphparity.fastpath.recorders.protocol import (
     NodeParameters,
@@ -165,6 +169,8 @@ class EmulatedRecorder:
         rotating_memory: tensors whose storages a rotating buffer hands out; a capture
             refuses them as operands of device work.
         poison_byte: byte that fills the graph's own allocations before each replay.
+        starts_cold: as with a cold JIT cache, a capture refuses interpreted kernels
+            that no warm-up of this recorder launched.
 
     Raises:
         ValueError: `device` has no index, a storage is declared twice with different
@@ -182,6 +188,7 @@ class EmulatedRecorder:
         rotating_memory: Iterable[torch.Tensor] = (),
         *,
         poison_byte: int = POISON_BYTE,
+        starts_cold: bool = False,
     ) -> None:
         if device.type != "cpu" or device.index is None:
             raise ValueError(
@@ -193,13 +200,18 @@ class EmulatedRecorder:
             raise ValueError(f"poison_byte {poison_byte} is no byte; use 0 to 255.")
         self._device = device
         self._poison_byte = poison_byte
+        self._warm_kernels = WarmKernels() if starts_cold else None
         self._memory = DeviceMemory(device_memory, pinned_memory, rotating_memory)
         self._side_streams: dict[int, EmulatedSideStream] = {}
         self._num_captures = 0
 
     def warm_up(self, build: Callable[[], object]) -> None:
         """Run `build` once; unlike a capture it executes and writes its buffers."""
-        build()
+        if self._warm_kernels is None:
+            build()
+            return
+        with noted_launches(self._warm_kernels):
+            build()
 
     def synchronize(self) -> None:
         """Do nothing: CPU operations are done when they return.
@@ -225,7 +237,7 @@ class EmulatedRecorder:
         EmulatedRecorder._session = session
         try:
             with (
-                recorded_launches(session),
+                recorded_launches(session, self._warm_kernels),
                 OperationMode(session),
                 FunctionMode(session),
             ):

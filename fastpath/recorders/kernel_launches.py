@@ -16,8 +16,13 @@ from typing import Any
 import torch
 
 from graphparity.fastpath.recorders.capture_session import CaptureSession
+from graphparity.fastpath.recorders.cold_kernels import (
+    COMPILED,
+    REMEDY,
+    WarmKernels,
+)
 from graphparity.fastpath.recorders.nodes import Operand, frozen, tensors_in
-from graphparity.fastpath.recorders.refusals import kernel_argument_refusal
+from graphparity.fastpath.recorders.refusals import Refusal, kernel_argument_refusal
 
 Launch = Callable[..., None]
 # Triton is untyped and optional: its `GridExecutor`.
@@ -36,8 +41,42 @@ def _grid_executor() -> type[Executor] | None:
 
 
 @contextmanager
-def recorded_launches(session: CaptureSession) -> Iterator[None]:
-    """Record the launches that the current thread makes, until the block ends."""
+def noted_launches(warm: WarmKernels) -> Iterator[None]:
+    """Count the kernels that the current thread launches as warm."""
+
+    def note(launch: Launch, executor: Executor, args: Operand, kwargs: Any) -> None:
+        warm.add(executor, args, kwargs)
+        launch(executor, *args, **kwargs)
+
+    with _hooked(note):
+        yield
+
+
+@contextmanager
+def recorded_launches(
+    session: CaptureSession, warm: WarmKernels | None
+) -> Iterator[None]:
+    """Record the launches that the current thread makes, until the block ends; a kernel
+    that is not `warm` is refused.
+    """
+
+    def record(launch: Launch, executor: Executor, args: Operand, kwargs: Any) -> None:
+        if session.is_executing:
+            launch(executor, *args, **kwargs)
+            return
+        if warm is not None and not warm.has(executor, args, kwargs):
+            session.refuse(_name(executor), Refusal(COMPILED, REMEDY))
+        _record_launch(session, launch, executor, args, kwargs)
+
+    with _hooked(record):
+        yield
+
+
+@contextmanager
+def _hooked(
+    on_launch: Callable[[Launch, Executor, Operand, Any], None],
+) -> Iterator[None]:
+    """Call `on_launch` in place of a launch of the current thread."""
     grid_executor = _grid_executor()
     if grid_executor is None:
         yield
@@ -45,10 +84,10 @@ def recorded_launches(session: CaptureSession) -> Iterator[None]:
     launch, thread = grid_executor.__call__, threading.get_ident()
 
     def hook(executor: Executor, *args: Operand, **kwargs: Operand) -> None:
-        if session.is_executing or threading.get_ident() != thread:
+        if threading.get_ident() != thread:
             launch(executor, *args, **kwargs)
         else:
-            _record_launch(session, launch, executor, args, kwargs)
+            on_launch(launch, executor, args, kwargs)
 
     grid_executor.__call__ = hook
     try:
@@ -64,7 +103,7 @@ def _record_launch(
     args: Operand,
     kwargs: dict[str, Operand],
 ) -> None:
-    name = f"triton:{executor.fn.__name__}"
+    name = _name(executor)
     arguments = list(_kernel_tensors([args, kwargs]))
     for argument in arguments:
         refusal = kernel_argument_refusal(session.placement(argument))
@@ -114,6 +153,10 @@ def _launch_with_fixed_grid(
     launch(fixed, *args, **kwargs)
     fixed.grid = grids[-1]
     return fixed
+
+
+def _name(executor: Executor) -> str:
+    return f"triton:{executor.fn.__name__}"
 
 
 def _always(tensor: torch.Tensor) -> bool:

@@ -14,6 +14,7 @@ from graphparity.fastpath.recorders.protocol import (
     ReplayTimes,
     SideStream,
 )
+from graphparity.fastpath.vllm_plugin.first_allocations import FirstAllocationsRefused
 
 T = TypeVar("T")
 
@@ -44,13 +45,17 @@ class CaptureRecorder:
     """
 
     def __init__(self, make_recorder: RecorderFactory) -> None:
-        self.make_recorder = make_recorder
+        self._make_recorder = make_recorder
         self._recorder: Recorder | None = None
 
     @property
     def name(self) -> str:
         """The recorder's name; "" before the first capture."""
         return "" if self._recorder is None else self._recorder.name
+
+    def make_recorder(self, runner: Any) -> Recorder:
+        """A recorder of a runner's builds."""
+        return FirstAllocationsRefused(self._make_recorder(runner), runner)
 
     def begin(self, runner: Any) -> None:
         """The runner captures from now on."""
