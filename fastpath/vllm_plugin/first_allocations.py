@@ -58,7 +58,7 @@ class FirstAllocationsRefused:
         before = {path: it.data_ptr() for path, it in self._owned().items()}
         try:
             graph, built = self._recorder.capture(build)
-            kept = self._kept(before, graph.pool_spans())
+            kept = self._kept(before, graph)
             if kept:
                 graph.release()
                 raise _first_allocation(kept, builders)
@@ -72,15 +72,17 @@ class FirstAllocationsRefused:
     def _owned(self) -> dict[str, torch.Tensor]:
         return builder_memory(self._runner.attn_groups, self._runner.device)
 
-    def _kept(
-        self, before: dict[str, int], pool: Sequence[tuple[int, int]]
-    ) -> list[str]:
-        """The paths of tensors that a builder did not have, in the graph's memory."""
+    def _kept(self, before: dict[str, int], graph: RecordedGraph) -> list[str]:
+        """The paths of tensors that a builder did not have, in the graph's memory, which
+        is asked for only if there are new ones: listing it is slow on a GPU.
+        """
+        places = {path: it.data_ptr() for path, it in self._owned().items()}
+        new = [path for path, place in places.items() if before.get(path) != place]
+        pool = graph.pool_spans() if new else ()
         return [
             path
-            for path, tensor in self._owned().items()
-            if before.get(path) != tensor.data_ptr()
-            and any(first <= tensor.data_ptr() < end for first, end in pool)
+            for path in new
+            if any(first <= places[path] < end for first, end in pool)
         ]
 
 
