@@ -126,7 +126,9 @@ def test_a_model_keeps_its_own_decode_executor(shortest_subject: str) -> None:
     def no_recorder(runner: Any) -> EmulatedRecorder:
         raise AssertionError("nothing is captured here")
 
-    plugged_cls = plug(kimi_k3.KimiK3ModelState, seam, CONFIG, no_recorder)
+    plugged_cls = plug(
+        kimi_k3.KimiK3ModelState, seam, PluginConfig(mode=Mode.REPLAY), no_recorder
+    )
     model = ModelWithExecutor()
     state = plugged_cls(eager.vllm_config, model, None, eager.device)
     assert model.calls == ["build_specialized_decode"]

@@ -17,6 +17,8 @@ from graphparity.fastpath.recorders.protocol import (
     CaptureError,
     RecordedGraph,
     Recorder,
+    ReplayTimes,
+    SideStream,
 )
 from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 
@@ -69,12 +71,20 @@ class FirstAllocationsRefused:
             raise
         return graph, built
 
+    def side_stream(self, index: int) -> SideStream:
+        """As ``Recorder.side_stream``."""
+        return self._recorder.side_stream(index)
+
+    def replay_times(self, graph: RecordedGraph) -> ReplayTimes | None:
+        """As ``Recorder.replay_times``."""
+        return self._recorder.replay_times(graph)
+
     def _owned(self) -> dict[str, torch.Tensor]:
         return builder_memory(self._runner.attn_groups, self._runner.device)
 
     def _kept(self, before: dict[str, int], graph: RecordedGraph) -> list[str]:
-        """The paths of tensors that a builder did not have, in the graph's memory, which
-        is asked for only if there are new ones: listing it is slow on a GPU.
+        """The paths of tensors that a builder did not have, in the graph's memory,
+        which is asked for only if there are new ones: listing it is slow on a GPU.
         """
         places = {path: it.data_ptr() for path, it in self._owned().items()}
         new = [path for path, place in places.items() if before.get(path) != place]
