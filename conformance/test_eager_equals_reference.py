@@ -1,4 +1,6 @@
-"""The eager build of every step is what the reference says, field by field."""
+"""The eager build of steps that no replay serves is what the reference says, field by
+field; that of decode steps is checked where they are replayed.
+"""
 
 import pytest
 from hypothesis import given
@@ -6,10 +8,8 @@ from hypothesis import strategies as st
 
 from graphparity.conformance.checks import Tally
 from graphparity.conformance.decode_batches import (
-    DecodeBatch,
     DummyBatch,
     PrefillBatch,
-    decode_batches,
     prefill_batches,
 )
 from graphparity.conformance.reference_check import check_eager_equals_reference
@@ -17,16 +17,6 @@ from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
 pytestmark = pytest.mark.needs_reference
-
-
-def test_eager_equals_reference(subject: Subject, key: GraphKey, tally: Tally) -> None:
-    """Decode steps of every key, in live rows and specified padding."""
-
-    @given(batch=decode_batches(subject.limits, key))
-    def check(batch: DecodeBatch) -> None:
-        check_eager_equals_reference(subject, batch, tally)
-
-    check()
 
 
 def test_prefills_pad_replayed_slots(subject: Subject, tally: Tally) -> None:

@@ -1,4 +1,6 @@
-"""After a replay, memory holds what an eager build of the step would have left."""
+"""After a replay, memory holds what an eager build of the step would have left, which
+is what the reference says.
+"""
 
 from hypothesis import given
 
@@ -10,16 +12,22 @@ from graphparity.conformance.decode_batches import (
     decode_batches,
     histories,
 )
+from graphparity.conformance.reference_check import check_eager_equals_reference
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
 
 def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> None:
-    """For random batches of every key: values, places, and all device memory."""
+    """For random batches of every key: values, places, and all device memory; and the
+    eager build is the reference's, in live rows and specified padding, where the
+    reference knows the builders.
+    """
 
     @given(batch=decode_batches(subject.limits, key))
     def check(batch: DecodeBatch) -> None:
         check_step(subject, batch, tally)
+        if subject.reference is not None:
+            check_eager_equals_reference(subject, batch, tally)
 
     check()
 

@@ -9,6 +9,7 @@ listed by name in `stand_ins.STAND_INS`.
     platform           one GPU generation a process: environment, platform, checks
     stand_ins          what replaces compiled modules, and which fields it fills
     interpreter_speed  the Triton interpreter without its per-launch overhead
+    launch_memo        one run for launches of equal arguments over equal memory
     engine_config      the `VllmConfig` of a small deployment
     kv_cache_groups    the four KV-cache groups, their builders and block tables
     deepseek_v41       `deploy()`: one configuration, ready to build metadata

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from graphparity.conformance.vllm_on_cpu.interpreter_speed import speed_up_interpreter
+from graphparity.conformance.vllm_on_cpu.launch_memo import launch_once
 from graphparity.conformance.vllm_on_cpu.stand_ins import STAND_INS, install_stand_ins
 
 SUPPORTED_VLLM = "0.33.0"
@@ -70,6 +71,7 @@ def install(flavour: Flavour) -> None:
     _set_platform(flavour)
     _use_cpu_streams_and_uva()
     speed_up_interpreter()
+    launch_once()
     _installed.append(flavour)
 
 

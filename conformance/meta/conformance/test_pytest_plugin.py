@@ -118,7 +118,7 @@ def test_session_of_reference_checks_alone_passes(pytester: pytest.Pytester) -> 
     result = run_here(
         pytester, "--pyargs", REFERENCE_CHECKS, "--subject=torch-decode:1"
     )
-    assert result.parseoutcomes()["passed"] >= 10
+    assert result.parseoutcomes()["passed"] == 2
     assert result.ret == pytest.ExitCode.OK
 
 
