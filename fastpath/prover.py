@@ -89,7 +89,7 @@ def judge(
         if verdict.recordable:
             of_rungs = [*keys, *sampled_rungs(keys_padded_for_other_ranks, level)]
             across = rung_pairs(of_rungs, max_model_len=max_model_len, seed=seed)
-            shares_rungs = _shares_rungs(build, recordings, across, level)
+            shares_rungs = _shares_rungs(evidence.afresh(), across, level)
             verdict = replace(verdict, shares_rungs=shares_rungs)
         return verdict
     finally:
@@ -119,15 +119,13 @@ def _verdict(
 
 
 def _shares_rungs(
-    build: GroupBuild,
-    recordings: Recordings,
+    evidence: GroupEvidence,
     pairs: dict[GraphKey, list[BatchPair]],
     level: Level,
 ) -> bool:
     """Whether all keys of every rung are captured alike, and nothing speaks against
     replaying the largest on others.
     """
-    evidence = GroupEvidence(build, recordings, ALL_CHECKS)
     replayed = replayed_rung_pairs(pairs, level)
     return bool(pairs) and all(
         evidence.is_captured_alike(largest, pair)

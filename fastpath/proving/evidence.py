@@ -48,6 +48,12 @@ class GroupEvidence:
         asked = [self._located(it) for it in found if it.check in self.checks]
         return sorted(asked, key=lambda it: _CHECK_ORDER.index(it.check))
 
+    def afresh(self) -> "GroupEvidence":
+        """Over the same recordings, with nothing seen yet."""
+        return GroupEvidence(
+            self.build, self.recordings, self.checks, _recorded=self._recorded
+        )
+
     def _located(self, finding: Finding) -> Finding:
         """The finding, at the builder's ``build`` where no operation has a place."""
         return replace(finding, location=finding.location or self.build.location)

@@ -1,5 +1,6 @@
 """One recording serves a rung if, and only if, its keys were seen to build alike."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,10 @@ from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_decode import torch_decode
 from graphparity.fastpath.graph_key import GraphKey, largest_of_rungs
 from graphparity.fastpath.prover import judge
+from graphparity.fastpath.proving.batches import longest_batch
+from graphparity.fastpath.proving.recordings import Recordings
 from graphparity.fastpath.proving.verdict import Level, Verdict
+from graphparity.fastpath.runtime_batch import StepRows
 from graphparity.fastpath.step_inputs import StepInputs
 
 KEYS = tuple(
@@ -227,6 +231,22 @@ def test_level_all_compares_every_step_of_larger_ranks() -> None:
     build_cls = DiffersForTwoRequests
     assert judged(build_cls(), padded=PADDED).shares_rungs
     assert not judged(build_cls(), Level.ALL, PADDED).shares_rungs
+
+
+def test_a_recording_is_captured_once_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the judge recorded of a rung's largest key is what other keys are compared
+    with: it is captured twice for itself, and once to be compared with the shortest.
+    """
+    captured: Counter[StepRows] = Counter()
+    capture = Recordings.capture
+
+    def counting(self: Recordings, rows: StepRows, staged: Any) -> Any:
+        captured[rows] += 1
+        return capture(self, rows, staged)
+
+    monkeypatch.setattr(Recordings, "capture", counting)
+    assert judged(ByRung()).shares_rungs
+    assert captured[longest_batch(KEYS[-1], plain.MAX_MODEL_LEN, seed=0)] == 3
 
 
 def test_full_keys_alone_show_nothing() -> None:
