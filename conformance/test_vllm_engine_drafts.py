@@ -1,4 +1,4 @@
-"""Engines with EAGLE or MTP serve by recordings, and their drafts read true metadata.
+"""Engines with EAGLE, EAGLE-3 or MTP serve by recordings; drafts read true metadata.
 
 FULL emulated, as in ``test_vllm_engine``, with which it shares its processes. Tokens do
 not depend on drafts, so every draft of every step is compared as well.
@@ -16,6 +16,7 @@ SERVED = [
     "EAGLE, replay",
     "EAGLE, verify",
     "EAGLE, eager prefill",
+    "EAGLE-3, replay",
     "MTP, replay",
     "MTP, eager prefill",
 ]
@@ -77,7 +78,7 @@ def test_verify_finds_no_difference(name: str, outcomes: dict[str, Outcome]) -> 
     assert report["steps_verified"] == report["steps_replayed"] > 10
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, "EAGLE-3"])
 def test_a_draft_s_prefill_after_a_full_step_reads_no_metadata_on_the_host(
     method: str, outcomes: dict[str, Outcome]
 ) -> None:

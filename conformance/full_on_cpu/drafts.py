@@ -1,4 +1,4 @@
-"""Draft models of the engine: EAGLE and MTP, and what their prefills read and draft.
+"""Draft models of the engine, and what their prefills read and draft.
 
 A draft's prefill runs as a FULL graph wherever the target's step does. Here it can be
 kept out of graphs, so that it reads, on the host, the metadata of replayed steps.
@@ -35,10 +35,15 @@ def speculation(folder: Path, scenario: Scenario) -> dict[str, Any]:
         "method": scenario.draft,
         "num_speculative_tokens": scenario.num_drafts,
     }
-    if scenario.draft == "eagle":
+    if scenario.draft != "mtp":
         draft = folder / "draft"
         draft.mkdir()
         config = MODEL | {"num_hidden_layers": 1}
+        if scenario.draft == "eagle3":
+            config |= {
+                "eagle_aux_hidden_state_layer_ids": [1, 2],
+                "num_aux_hidden_states": 2,
+            }
         (draft / "config.json").write_text(json.dumps(config), "utf-8")
         settings["model"] = str(draft)
     return {"speculative_config": settings}

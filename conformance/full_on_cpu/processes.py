@@ -19,6 +19,7 @@ SUITE = "graphparity.conformance.pytest_plugin"
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
 _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
 _EAGLE = {"draft": "eagle", "num_drafts": 2}
+_EAGLE_3 = {"draft": "eagle3", "num_drafts": 2, "is_short": True}
 _MTP = {"draft": "mtp", "num_drafts": 2, "is_short": True}
 _EAGER = {"draft_prefill": "eager", "is_short": True}
 _FROZEN = {**_EAGER, "is_frozen": True}
@@ -62,6 +63,7 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "n-gram, vllm": {"is_full": False, "num_drafts": 3},
         "LoRA, vllm": {"is_full": False, "num_adapters": 2},
         "EAGLE, vllm": {"is_full": False, **_EAGLE},
+        "EAGLE-3, vllm": {"is_full": False, **_EAGLE_3},
         "n-gram, replay": {"mode": "replay", "num_drafts": 3},
         "n-gram, verify": {"mode": "verify", "num_drafts": 3},
         "connector, replay": {"mode": "replay", **_CONNECTOR},
@@ -71,6 +73,7 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "EAGLE, replay": {"mode": "replay", **_EAGLE},
         "EAGLE, verify": {"mode": "verify", **_EAGLE, "is_short": True},
         "EAGLE, eager prefill": {"mode": "replay", **_EAGLE, **_EAGER},
+        "EAGLE-3, replay": {"mode": "replay", **_EAGLE_3},
         "EAGLE, frozen": {"mode": "replay", **_EAGLE, **_FROZEN},
     },
     {

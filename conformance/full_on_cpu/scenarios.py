@@ -79,7 +79,7 @@ class Scenario:
     num_drafts: int = 0
     """Tokens a step that are drafted of every request."""
     draft: str = "ngram"
-    """What drafts them: "ngram", or a model, "eagle" or "mtp"."""
+    """What drafts them: "ngram", or a model, "eagle", "eagle3" or "mtp"."""
     draft_prefill: str = "graph"
     """How a draft model's prefill runs after a FULL step: "graph", as in vLLM, or
     "eager", reading the metadata of the step."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 SUPPORTED_VLLM = "0.33"
 FULL_DECODE_MODES = ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
-DRAFT_METHODS = ("eagle", "mtp")
+DRAFT_METHODS = ("eagle", "eagle3", "mtp")
 
 
 class EngineNeed(NamedTuple):
@@ -122,8 +122,8 @@ NEEDS = (
         "it drops graphs without telling the model state",
     ),
     EngineNeed(
-        "no speculation but n-gram, and with data_parallel_size 1 EAGLE and MTP of one "
-        "module (not Gemma 4's)",
+        "no speculation but n-gram, and with data_parallel_size 1 EAGLE, EAGLE-3, and "
+        "MTP of one module (not Gemma 4's)",
         _has_known_drafts,
         "what other drafts read of the target's metadata was not compared",
     ),
