@@ -263,6 +263,21 @@ def raise_differences(
     )
 
 
+def raise_found(subject: Subject, title: str, found: Collection[Difference]) -> None:
+    """Raise ``ParityError`` with every difference, where no step repeats it.
+
+    Args:
+        subject: what was compared.
+        title: what of it was compared with what.
+        found: the differences; none raises nothing.
+    """
+    if found:
+        lines = "\n".join(f"  {difference}" for difference in found)
+        raise ParityError(
+            f"{len(found)} difference(s): {title} of {subject.name}\n{lines}"
+        )
+
+
 def _replay_differences(step: Step, actual: BuiltStep) -> list[Difference]:
     expected = 1 if isinstance(step, DecodeBatch) else 0
     if actual.num_replays == expected:

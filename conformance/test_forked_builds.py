@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphparity.conformance.capture_check import capture_differences, rungs
+from graphparity.conformance.capture_check import captures_read_compared_memory
 from graphparity.conformance.checks import check_history, check_step
 from graphparity.conformance.decode_batches import (
     DecodeBatch,

@@ -1,27 +1,14 @@
 """The keys that are recorded are those that the runner's dispatch asks for."""
 
+from graphparity.conformance import profile
 from graphparity.conformance.subjects.subject import Subject
-from graphparity.fastpath.graph_key import GraphKey
 
 
 def test_every_full_decode_step_has_a_key(subject: Subject) -> None:
     """A step of any request count that dispatch serves by a FULL graph has the
     recorded key of exactly its sizes; every other step has none.
     """
-    query_len = subject.limits.query_len
-    expected = set()
-    for num_reqs in range(1, subject.limits.max_num_reqs + 1):
-        num_tokens = num_reqs * query_len
-        descriptor = subject.dispatch(num_reqs, num_tokens, query_len, 0)
-        if descriptor.cg_mode is subject.cudagraph_modes.FULL:
-            assert descriptor.num_reqs is not None
-            expected.add(
-                GraphKey(
-                    num_reqs, descriptor.num_reqs, num_tokens, descriptor.num_tokens
-                )
-            )
-    assert set(subject.graph_keys) == expected
-    assert expected, "dispatch serves no decode step by a FULL graph"
+    profile.keys_are_those_of_dispatch(subject)
 
 
 def test_every_request_count_is_recorded(subject: Subject) -> None:
@@ -30,9 +17,9 @@ def test_every_request_count_is_recorded(subject: Subject) -> None:
     assert recorded == list(range(1, subject.limits.max_num_reqs + 1))
 
 
-def test_a_capture_happened_for_every_key(subject: Subject) -> None:
-    """The recorder was asked to capture each key exactly once."""
-    assert subject.recorder.num_captures == len(subject.graph_keys)
+def test_every_key_is_recorded(subject: Subject) -> None:
+    """The recorder was asked to capture each key exactly once, and refused none."""
+    profile.every_key_is_recorded(subject)
 
 
 def test_mixed_and_oversized_steps_have_no_key(subject: Subject) -> None:

@@ -2,17 +2,9 @@
 is what the reference says.
 """
 
-from hypothesis import given
-
-from graphparity.conformance.capture_check import capture_differences, rungs
-from graphparity.conformance.checks import Tally, check_history, check_step
-from graphparity.conformance.decode_batches import (
-    DecodeBatch,
-    Step,
-    decode_batches,
-    histories,
-)
-from graphparity.conformance.reference_check import check_eager_equals_reference
+from graphparity.conformance import profile
+from graphparity.conformance.capture_check import captures_read_compared_memory
+from graphparity.conformance.checks import Tally
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
@@ -22,32 +14,18 @@ def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> N
     eager build is the reference's, in live rows and specified padding, where the
     reference knows the builders.
     """
-
-    @given(batch=decode_batches(subject.limits, key))
-    def check(batch: DecodeBatch) -> None:
-        check_step(subject, batch, tally)
-        if subject.reference is not None:
-            check_eager_equals_reference(subject, batch, tally)
-
-    check()
+    profile.replays_equal_eager(subject, key, tally)
 
 
 def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> None:
     """Prefills, dummy steps and eager steps between decodes leave nothing behind
     that a replay would miss.
     """
-
-    @given(history=histories(subject.limits, subject.graph_keys))
-    def check(history: list[Step]) -> None:
-        check_history(subject, history, tally)
-
-    check()
+    profile.histories_equal_eager(subject, tally)
 
 
 def test_captures_read_compared_memory(subject: Subject) -> None:
     """What a forward graph captured over a key's rung reads is memory in which a
     replay is compared with the eager build, at the addresses the replay fills.
     """
-    for key in rungs(subject.graph_keys):
-        differences = capture_differences(subject, key)
-        assert differences == [], "\n".join(map(str, differences))
+    captures_read_compared_memory(subject)

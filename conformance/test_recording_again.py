@@ -1,0 +1,27 @@
+"""What is recorded once more is recorded alike, and two ranks record alike."""
+
+import pytest
+
+from graphparity.conformance.checks import Tally
+from graphparity.conformance.rank_check import ranks_agree
+from graphparity.conformance.recording_again import recorded_again_as_the_first_time
+from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
+from graphparity.conformance.subjects.subject import Subject
+
+
+@pytest.fixture
+def fresh(shortest_subject: str, request: pytest.FixtureRequest) -> Subject:
+    """A subject of plain torch of the test's own; vLLM's take minutes to record."""
+    if is_vllm(shortest_subject):
+        pytest.skip(f"{shortest_subject} is recorded again in test_state_machine.py")
+    return fresh_subject(shortest_subject, request.config.getoption("--recorder"))
+
+
+def test_recorded_again_as_the_first_time(fresh: Subject) -> None:
+    """After a new KV cache nothing is replayed and no released graph holds memory."""
+    recorded_again_as_the_first_time(fresh, Tally())
+
+
+def test_ranks_agree(fresh: Subject) -> None:
+    """On keys, their order, what is recorded, and the padding of each step."""
+    ranks_agree(fresh, Tally())
