@@ -183,14 +183,9 @@ def lives_equal_eager(
     run_state_machine(subject, tally, lives, releases=releases)
 
 
-def _every_key(
-    check: Callable[[Subject, GraphKey, Tally], None],
-) -> Callable[[Subject, Tally], None]:
-    def of_all(subject: Subject, tally: Tally) -> None:
-        for key in subject.graph_keys:
-            check(subject, key, tally)
-
-    return of_all
+def _decode_steps(subject: Subject, tally: Tally) -> None:
+    for key in subject.graph_keys:
+        replays_equal_eager(subject, key, tally)
 
 
 def _eager_steps(subject: Subject, tally: Tally) -> None:
@@ -210,7 +205,7 @@ def _reference(subject: Subject, tally: Tally) -> None:
 PROFILE: dict[str, Callable[[Subject, Tally], None]] = {
     "graph keys": lambda subject, tally: keys_are_those_of_dispatch(subject),
     "recordings": lambda subject, tally: every_key_is_recorded(subject),
-    "decode steps": _every_key(replays_equal_eager),
+    "decode steps": _decode_steps,
     "histories": histories_equal_eager,
     "eager steps": _eager_steps,
     "captures": lambda subject, tally: captures_read_compared_memory(subject),
