@@ -6,14 +6,23 @@ compare. Eager first would hide a missing write. Afterwards memory is left as th
 state under test left it, so that a history goes on from what it really did.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from graphparity.conformance import comparer
 from graphparity.conformance.comparer import Difference, Leaf, ParityError
-from graphparity.conformance.decode_batches import DecodeBatch, Step, seed_of
+from graphparity.conformance.decode_batches import (
+    DecodeBatch,
+    Event,
+    Finished,
+    NewKVCache,
+    RecordedAgain,
+    Step,
+    seed_of,
+)
 from graphparity.conformance.memory import (
     MemoryImage,
     changed_paths,
@@ -65,25 +74,68 @@ def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None
     Raises:
         ParityError: the comparison failed; every differing path is listed.
     """
-    call = f"check_step(load_subject({subject.name!r}), {step!r})"
-    _check(subject, step, tally, call)
+    _check(
+        subject,
+        step,
+        tally,
+        lambda: f"check_step(load_subject({subject.name!r}), {step!r})",
+    )
 
 
 def check_history(
-    subject: Subject, history: Sequence[Step], tally: Tally | None = None
+    subject: Subject, history: Sequence[Step | Event], tally: Tally | None = None
 ) -> None:
     """As ``check_step`` for every step of a history, one after the other.
 
     Raises:
         ParityError: as ``check_step``; the snippet repeats the history so far.
     """
-    for end, step in enumerate(history, start=1):
-        steps = list(history[:end])
-        call = f"check_history(load_subject({subject.name!r}), {steps!r})"
-        _check(subject, step, tally, call)
+    for end, item in enumerate(history, start=1):
+        if isinstance(item, Event):
+            bring_about(subject, item)
+        else:
+            check_next_step(subject, item, history[: end - 1], tally)
 
 
-def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None:
+def check_next_step(
+    subject: Subject,
+    step: Step,
+    before: Sequence[Step | Event],
+    tally: Tally | None = None,
+) -> None:
+    """As ``check_step``, after a history that passed.
+
+    Raises:
+        ParityError: as ``check_step``; the snippet repeats the history with the step.
+    """
+
+    def call() -> str:
+        return f"check_history(load_subject({subject.name!r}), {[*before, step]!r})"
+
+    _check(subject, step, tally, call, f", item {len(before) + 1} of a history")
+
+
+def bring_about(subject: Subject, event: Event) -> None:
+    """Let the state under test and its eager twin see what lies between two steps."""
+    states: list[Any] = [subject.state, subject.eager_state]
+    match event:
+        case Finished():
+            for state in states:
+                state.remove_request(f"request-{event.req_index}")
+        case NewKVCache():
+            for state in states:
+                state.initialize_kv_cache(subject.kv_cache_config, subject.block_tables)
+        case RecordedAgain():
+            subject.record()
+
+
+def _check(
+    subject: Subject,
+    step: Step,
+    tally: Tally | None,
+    call: Callable[[], str],
+    where: str = "",
+) -> None:
     staged = stage(subject, step)
     poison_outputs(subject, step)
     before = image_of(subject.memory)
@@ -101,8 +153,9 @@ def _check(subject: Subject, step: Step, tally: Tally | None, call: str) -> None
     if isinstance(step, DecodeBatch):
         found += _input_differences(subject, before, actual.image)
         found += _place_differences(subject, step, actual, expected)
-    title = "the state under test against the eager build"
-    raise_differences(subject, step, found, title=title, call=call)
+    if found:
+        title = "the state under test against the eager build"
+        raise_differences(subject, step, found, title=title, call=call(), where=where)
     if tally is not None:
         tally.decode_steps += isinstance(step, DecodeBatch)
         tally.steps_replayed += actual.num_replays
@@ -241,6 +294,7 @@ def raise_differences(
     *,
     title: str,
     call: str,
+    where: str = "",
 ) -> None:
     """Raise ``ParityError`` with every difference and a snippet that repeats it.
 
@@ -250,13 +304,15 @@ def raise_differences(
         found: the differences; none raises nothing.
         title: what was compared with what.
         call: the call that compares it again.
+        where: the step's place in a history.
     """
     if not found:
         return
     lines = "\n".join(f"  {difference}" for difference in found)
     key = f" [{step.key}]" if isinstance(step, DecodeBatch) else ""
     raise ParityError(
-        f"{len(found)} difference(s): {title} of {subject.name}{key}\n{lines}\n"
+        f"{len(found)} difference(s): {title} of {subject.name}{key}{where}\n"
+        f"{lines}\n"
         "To repeat it:\n"
         "  from graphparity.conformance.repeat import *\n"
         f"  {call}"

@@ -93,6 +93,28 @@ Step = (
 )
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A request ends between two steps."""
+
+    req_index: int
+    """Its row in the runner's state."""
+
+
+@dataclass(frozen=True)
+class NewKVCache:
+    """A new KV cache is adopted between two steps; recordings are released."""
+
+
+@dataclass(frozen=True)
+class RecordedAgain:
+    """Every key is recorded anew between two steps."""
+
+
+Event = Finished | NewKVCache | RecordedAgain
+"""What happens between steps."""
+
+
 def seed_of(step: Step) -> int:
     """The seed of what a step's description leaves open; 0 for a dummy step."""
     seed: int = getattr(getattr(step, "batch", step), "seed", 0)

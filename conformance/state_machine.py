@@ -2,7 +2,7 @@
 
 The machine plays scheduler and runner: it admits, schedules, preempts and finishes
 requests, hands freed blocks to others, and releases and renews the recordings. Its
-model is the eager state, which builds each step again (``check_step``).
+model is the eager state, which builds each step again (``check_next_step``).
 """
 
 from typing import Any
@@ -16,11 +16,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import Tally, bring_about, check_next_step
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     DummyBatch,
+    Event,
+    Finished,
+    NewKVCache,
     PrefillBatch,
+    RecordedAgain,
     Step,
     UnrecordedBatch,
     sequence_lengths,
@@ -74,6 +78,7 @@ class EngineLife(RuleBasedStateMachine):
         self._pool = RequestPool(subject)
         self._waiting: list[Request] = []
         self._running: list[Request] = []
+        self._history: list[Step | Event] = []
         self._is_recorded = True
         self._may_release = may_release
 
@@ -149,8 +154,7 @@ class EngineLife(RuleBasedStateMachine):
         request = data.draw(st.sampled_from(self._running))
         self._running.remove(request)
         self._pool.free(request)
-        for state in (self._subject.state, self._subject.eager_state):
-            state.remove_request(f"request-{request.index}")
+        self._see(Finished(request.index))
 
     @precondition(lambda self: self._is_recorded and self._running)
     @rule(data=st.data())
@@ -162,17 +166,14 @@ class EngineLife(RuleBasedStateMachine):
     @rule()
     def release(self) -> None:
         """A new KV cache is adopted, once in a life: recordings take their time."""
-        for state in (self._subject.state, self._subject.eager_state):
-            state.initialize_kv_cache(
-                self._subject.kv_cache_config, self._subject.block_tables
-            )
+        self._see(NewKVCache())
         self._is_recorded = self._may_release = False
 
     @precondition(lambda self: not self._is_recorded)
     @rule()
     def record_again(self) -> None:
         """Every key is recorded anew."""
-        self._subject.record()
+        self._see(RecordedAgain())
         self._is_recorded = True
 
     def teardown(self) -> None:
@@ -239,7 +240,12 @@ class EngineLife(RuleBasedStateMachine):
                 self._running.append(request)
 
     def _check(self, step: Step) -> None:
-        check_step(self._subject, step, self._tally)
+        check_next_step(self._subject, step, self._history, self._tally)
+        self._history.append(step)
+
+    def _see(self, event: Event) -> None:
+        bring_about(self._subject, event)
+        self._history.append(event)
 
     def _some(self, data: Data, requests: list[Request], most: int) -> list[Request]:
         chosen: list[Request] = data.draw(st.permutations(requests))

@@ -105,6 +105,8 @@ def _finding(
     what, _, lines = str(error).partition("To repeat it:\n")
     repeat = _hunted(fault)
     if fault is not None and lines and not depends_on_before:
+        # Another subject of that name may have been made before, without the fault.
+        lines = lines.replace("load_subject(", "fresh_subject(")
         repeat = (
             "from graphparity.conformance.faults.catalogue import FAULTS\n"
             f"with FAULTS[{fault.name!r}].plant():\n{lines}"

@@ -1,6 +1,7 @@
 """Every planted fault is caught by the check and the line that it names."""
 
 import os
+import re
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -8,12 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.faults.catalogue import FAULTS
 from graphparity.conformance.faults.fault import MAKING, Fault, Kind
 from graphparity.conformance.faults.hunt import hunt
 from graphparity.conformance.faults.report import PROJECTS, Caught, page
 from graphparity.conformance.profile import PROFILE
 
+REPEATED = (
+    "longest_length_frozen",
+    "copies_of_a_dummy_run_land_late",
+    "rows_past_an_upload_taken_for_zeros",
+    "prompt_chunks_shaped_like_a_decode_replayed",
+)
+"""Found in a step, a history, and lives of requests."""
 EACH = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
 
 
@@ -57,15 +66,25 @@ def test_another_message_does_not_count_as_caught() -> None:
     assert not Caught(other, finding).as_expected
 
 
-def test_a_finding_can_be_repeated_as_printed() -> None:
+@pytest.mark.parametrize("name", REPEATED)
+def test_a_finding_can_be_repeated_as_printed(name: str) -> None:
     """The program plants the fault by its name, and raises the same lines."""
-    fault = FAULTS["longest_length_frozen"]
+    fault = FAULTS[name]
     finding = hunt(fault.subject, fault, checks=[fault.check])
     assert finding is not None
-    assert finding.num_batches == 1
-    with pytest.raises(AssertionError) as error:
+    with pytest.raises(ParityError) as error:
         exec(finding.repeat, {})
     assert finding.message in str(error.value)
+
+
+def test_a_fault_that_needs_a_history_names_the_step_of_it() -> None:
+    """By its place among what happened before."""
+    fault = FAULTS["copies_of_a_dummy_run_land_late"]
+    finding = hunt(fault.subject, fault, checks=[fault.check])
+    assert finding is not None
+    place = re.search(r"\], item (\d) of a history$", finding.message, re.MULTILINE)
+    assert place is not None
+    assert int(place[1]) > 1
 
 
 @pytest.mark.skipif(
