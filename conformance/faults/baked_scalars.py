@@ -24,6 +24,13 @@ from graphparity.fastpath import decode_batch
 from graphparity.fastpath.graph_key import GraphKey
 
 
+def fill_by_the_longest(sound: Any, self: Any, batch: Any, *rest: Any) -> None:
+    """Fill the windows as if all sequences had the host's longest length."""
+    longest = int(batch.seq_lens_cpu_upper_bound.max())
+    lengths = torch.full_like(batch.seq_lens, longest)
+    sound(self, replace(batch, seq_lens=lengths), *rest)
+
+
 @fault(
     Kind.K3,
     "vllm#52492",
@@ -81,13 +88,9 @@ def long_context_algorithm_recorded() -> AbstractContextManager[Any]:
 )
 def longest_length_frozen() -> AbstractContextManager[Any]:
     """The recorded build holds the host's longest length instead of ``seq_lens``."""
-
-    def fill(sound: Any, self: Any, batch: Any, *rest: Any) -> None:
-        longest = int(batch.seq_lens_cpu_upper_bound.max())
-        lengths = torch.full_like(batch.seq_lens, longest)
-        sound(self, replace(batch, seq_lens=lengths), *rest)
-
-    return while_capturing(TorchSlidingWindowBuilder, "_fill_windows", fill)
+    return while_capturing(
+        TorchSlidingWindowBuilder, "_fill_windows", fill_by_the_longest
+    )
 
 
 @fault(

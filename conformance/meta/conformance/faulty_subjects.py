@@ -1,4 +1,7 @@
-"""Subjects with one planted fault each, which the checks must catch.
+"""Subjects with one fault each, which the checks must catch.
+
+Faults that mirror public reports are planted by patches (``conformance/faults``). These
+are what the checks' own tests need besides: subjects that have a fault for good.
 
 A fault's function is a maker of subjects, so ``load_subject`` finds it by the
 address ``graphparity.conformance.meta.conformance.faulty_subjects:FAULT:QUERY_LEN``.
@@ -16,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from graphparity.conformance.faults.baked_scalars import fill_by_the_longest
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_builders import (
     TorchCompressorBuilder,
     TorchSlidingWindowBuilder,
 )
 from graphparity.conformance.subjects.torch_decode import torch_decode
-from graphparity.fastpath.graph_key import GraphKey
-from graphparity.fastpath.recorders.protocol import RecordedGraph
 from graphparity.reference.compressor import CompressorMetadata
 from graphparity.reference.input_batch import InputBatch
 from graphparity.reference.sliding_window import DeepseekSparseSWAMetadata
@@ -56,61 +58,9 @@ def _with_builder(subject: Subject, attribute: str, cls: type[object]) -> Subjec
     return subject
 
 
-class _TamperedGraph:
-    """Replays ``graph`` between two acts of its own."""
-
-    def __init__(
-        self,
-        graph: RecordedGraph,
-        before: Callable[[], object],
-        after: Callable[[], object],
-    ) -> None:
-        self._graph, self._before, self._after = graph, before, after
-
-    @property
-    def num_nodes(self) -> int:
-        """Device operations of the graph."""
-        return self._graph.num_nodes
-
-    def replay(self) -> None:
-        """Replay between the two acts."""
-        self._before()
-        self._graph.replay()
-        self._after()
-
-    def release(self) -> None:
-        """Release the graph."""
-        self._graph.release()
-
-
-def stale_padded_tail(name: str, query_len: int, recorder: str) -> Subject:
-    """Replays leave an earlier step's window lengths in the padded tokens."""
-    subject = torch_decode(name, query_len, recorder)
-    lens = subject.memory["builders.sliding_window.decode_swa_lens"]
-    stale = torch.zeros_like(lens)
-    for key, recording in _state(subject).graphs.recordings.items():
-        tail = slice(key.num_tokens, key.num_tokens_after_padding)
-
-        def put_back(tail: slice = tail) -> None:
-            lens[tail] = stale[tail]
-
-        recording.graph.graph = _TamperedGraph(
-            recording.graph.graph, lambda: stale.copy_(lens), put_back
-        )
-    return subject
-
-
 class _FrozenLength(TorchSlidingWindowBuilder):
     def _fill_windows(self, batch: InputBatch, *rest: Operand) -> None:
-        longest = int(batch.seq_lens_cpu_upper_bound.max())
-        lengths = torch.full_like(batch.seq_lens, longest)
-        super()._fill_windows(replace(batch, seq_lens=lengths), *rest)
-
-
-def frozen_host_value(name: str, query_len: int, recorder: str) -> Subject:
-    """The recorded build holds the host's longest length instead of ``seq_lens``."""
-    subject = torch_decode(name, query_len, recorder)
-    return _with_builder(subject, "sliding_window", _FrozenLength)
+        fill_by_the_longest(TorchSlidingWindowBuilder._fill_windows, self, batch, *rest)
 
 
 def frozen_host_field(name: str, query_len: int, recorder: str) -> Subject:
@@ -186,39 +136,6 @@ def write_outside_outputs(name: str, query_len: int, recorder: str) -> Subject:
     """The build writes a constant of its builder, which is no declared output."""
     subject = torch_decode(name, query_len, recorder)
     return _with_builder(subject, "compressor", _Straying)
-
-
-class _Fresh(TorchCompressorBuilder):
-    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
-        built = super().build(batch, *rest)
-        return replace(built, slot_mapping=built.slot_mapping.clone())
-
-
-def fresh_tensor(name: str, query_len: int, recorder: str) -> Subject:
-    """The metadata points into the graph's own pool."""
-    subject = torch_decode(name, query_len, recorder)
-    return _with_builder(subject, "compressor", _Fresh)
-
-
-def moved_address(name: str, query_len: int, recorder: str) -> Subject:
-    """From a key's second replay on, the slots lie elsewhere in the buffers."""
-    subject = torch_decode(name, query_len, recorder)
-    slots = subject.memory["builders.compressor.slot_mapping_buffer"]
-    replayed: set[GraphKey] = set()
-    for key, recording in _state(subject).graphs.recordings.items():
-        metadata = recording.attn_metadata
-
-        def move(key: GraphKey = key, metadata: dict[str, Any] = metadata) -> None:
-            if key in replayed:
-                shifted = slots[1 : 1 + key.num_tokens_after_padding]
-                compressor = replace(metadata["compressor"], slot_mapping=shifted)
-                metadata["compressor"] = compressor
-            replayed.add(key)
-
-        recording.graph.graph = _TamperedGraph(
-            recording.graph.graph, lambda: None, move
-        )
-    return subject
 
 
 def never_replays(name: str, query_len: int, recorder: str) -> Subject:

@@ -16,8 +16,10 @@ from graphparity.conformance.decode_batches import (
     PrefillBatch,
     Step,
 )
+from graphparity.conformance.faults.catalogue import FAULTS as PLANTED_FAULTS
 from graphparity.conformance.meta.conformance import faulty_subjects as faults
 from graphparity.conformance.reference_check import check_eager_equals_reference
+from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_decode import torch_decode
 from graphparity.fastpath.graph_key import GraphKey
@@ -31,16 +33,6 @@ PREFILL = PrefillBatch((3, 4), (7, 9), (0, 0), (1, 2), seed=3)
 REPLAYING = PrefillBatch((3, 4), (7, 9), (3, 5), (1, 2), seed=3)
 
 FAULTS: dict[str, tuple[Maker, list[Step], list[str]]] = {
-    "stale padded tail": (
-        faults.stale_padded_tail,
-        [BATCH],
-        ["sliding_window.decode_swa_lens[(6,), (7,)]: "],
-    ),
-    "frozen host value": (
-        faults.frozen_host_value,
-        [BATCH],
-        ["sliding_window.decode_swa_lens[", "sliding_window.decode_swa_indices["],
-    ),
     "frozen host field": (
         faults.frozen_host_field,
         [BATCH],
@@ -74,16 +66,6 @@ FAULTS: dict[str, tuple[Maker, list[Step], list[str]]] = {
         [BATCH],
         ["builders.compressor.token_range: written, but should be left as it was\n"],
     ),
-    "metadata in a fresh tensor": (
-        faults.fresh_tensor,
-        [BATCH],
-        ["compressor.slot_mapping: outside the builders' buffers, but should be "],
-    ),
-    "address moved on a second replay": (
-        faults.moved_address,
-        [BATCH, LATER],
-        ["compressor.slot_mapping: replayed at 0x", "compressor.slot_mapping: at ("],
-    ),
     "no replay": (
         faults.never_replays,
         [BATCH],
@@ -109,6 +91,29 @@ FAULTS: dict[str, tuple[Maker, list[Step], list[str]]] = {
     ),
 }
 """Fault -> its maker, a history whose last step shows it, lines of the error."""
+
+PLANTED: dict[str, tuple[list[Step], list[str]]] = {
+    "padded_lengths_are_one": (
+        [BATCH],
+        ["sliding_window.decode_swa_lens[(6,), (7,)]: [1, 1], but should be [0, 0]\n"],
+    ),
+    "longest_length_frozen": (
+        [BATCH],
+        [
+            "sliding_window.decode_swa_lens[(0,), (1,)]: [8, 8], but should be [4, 5]",
+            "sliding_window.decode_swa_indices[",
+        ],
+    ),
+    "slots_in_a_fresh_tensor": (
+        [BATCH],
+        ["compressor.slot_mapping: outside the builders' buffers, but should be "],
+    ),
+    "replays_rebuild_their_tensors": (
+        [BATCH, LATER],
+        ["compressor.slot_mapping: replayed at 0x", "compressor.slot_mapping: at ("],
+    ),
+}
+"""Planted fault -> a history whose last step shows it, lines of the error."""
 
 STATES_ALONE = [name for name, (_, steps, _) in FAULTS.items() if len(steps) == 1]
 
@@ -196,6 +201,18 @@ def test_fault_is_caught_by_its_path(
     assert f"the state under test against the eager build of {name}" in message
     assert (f"[{KEY}]" in message) is isinstance(step, DecodeBatch)
     assert f"check_history(load_subject({name!r}), {history!r})" in snippet(message)
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_planted_fault_is_caught_by_its_path(name: str) -> None:
+    """In the rows that it spoils, and only where the history has come to it."""
+    history, lines = PLANTED[name]
+    with PLANTED_FAULTS[name].plant():
+        subject = fresh_subject("torch-decode:2")
+        check_history(subject, history[:-1])
+        with pytest.raises(ParityError) as error:
+            check_step(subject, history[-1])
+    assert [line for line in lines if f"\n  {line}" not in str(error.value)] == []
 
 
 @pytest.mark.parametrize("fault", STATES_ALONE)

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, Phase, settings
 from graphparity.conformance.checks import Tally, check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import DecodeBatch
+from graphparity.conformance.faults.catalogue import FAULTS as PLANTED_FAULTS
 from graphparity.conformance.meta.conformance import faulty_subjects as faults
 from graphparity.conformance.request_pool import RequestPool
 from graphparity.conformance.staging import stage
@@ -28,11 +29,15 @@ LIVES = settings(
 )
 
 FAULTS: dict[Maker, str] = {
-    faults.stale_padded_tail: "sliding_window.decode_swa_lens",
-    faults.frozen_host_value: "sliding_window.decode_swa_indices",
     faults.wrong_position_read: "compressor.slot_mapping",
     faults.skipped_upload: "state._replay_start",
     faults.never_replays: "replays of a recording: 0, but should be 1",
+}
+
+
+PLANTED = {
+    "padded_lengths_are_one": "sliding_window.decode_swa_lens",
+    "longest_length_frozen": "sliding_window.decode_swa_indices",
 }
 
 
@@ -50,6 +55,16 @@ def test_planted_fault_is_found(fault: Maker, path: str) -> None:
     """Some life meets it, and the error names the path."""
     with pytest.raises(ParityError) as caught:
         lives(fault(fault.__name__, 2, "emulated"))
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "path"), PLANTED.items(), ids=PLANTED)
+def test_fault_of_a_public_report_is_found(name: str, path: str) -> None:
+    """As the faults above."""
+    with PLANTED_FAULTS[name].plant():
+        subject = torch_decode("torch-decode:2", 2, "emulated")
+        with pytest.raises(ParityError) as caught:
+            lives(subject)
     assert path in str(caught.value)
 
 
