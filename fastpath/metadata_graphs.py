@@ -55,6 +55,8 @@ class MetadataGraphs:
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
         self._recordings: dict[tuple[int, int, int, int], Recording] = {}
+        self.recording_of = self._recordings.get
+        """The recording of a ``GraphKey``'s four numbers; None if there is none."""
         self._refusals: dict[GraphKey, Exception] = {}
         self.left_eager: frozenset[GraphKey] = frozenset()
         """Keys of steps padded for a larger rank that are not recorded."""
@@ -123,12 +125,11 @@ class MetadataGraphs:
         Returns the metadata that reads those buffers; None if the key has no
         recording.
         """
-        recording = self._recordings.get(key)
+        recording = self.recording_of(key)
         if recording is None:
             return None
-        launch = recording.launch
-        if launch is not None:
-            launch()
+        if recording.launch is not None:
+            recording.launch()
         self.num_replayed += 1
         return recording.attn_metadata
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from graphparity.fastpath.graph_key import graph_key
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.reference.attention import AttentionGroup, KVCacheConfig
 from graphparity.reference.input_batch import InputBatch
@@ -51,10 +52,12 @@ class KnownZeroReplayStarts:
             input_batch.num_reqs <= self._num_zero_replay_starts
             and self._may_skip_staging
             and this._complete_replay is None
-        ):
-            attn_metadata: AttnMetadata | None = this._replayed(
+            and not this._eager_reason(
                 input_batch, cudagraph_mode, for_capture, ubatch_idx
             )
+        ):
+            key = graph_key(input_batch)
+            attn_metadata: AttnMetadata | None = this.graphs.replay(key)
             if attn_metadata is not None:
                 if self.decoder_replay_layers is not None:
                     # A FULL step has no replay batch, and the base says so there.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphparity.conformance.faults.fault import Kind, Layer, fault
-from graphparity.conformance.faults.patches import replaced, while_capturing
+from graphparity.conformance.faults.patches import looked_up, replaced, while_capturing
 from graphparity.conformance.subjects.torch_builders import (
     TorchCompressorBuilder,
     TorchSlidingWindowBuilder,
@@ -62,17 +62,19 @@ def replays_rebuild_their_tensors() -> AbstractContextManager[Any]:
     """From a key's second replay on, the slots are returned elsewhere than captured."""
     replayed: set[Any] = set()
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        metadata = sound(self, key)
-        if metadata and key in replayed:
+    def look_up(sound: Any, _: MetadataGraphs, key: Any) -> Any:
+        recording = sound(key)
+        if recording and key in replayed:
+            metadata = recording.attn_metadata
             slots = metadata["compressor"].slot_mapping
             moved = slots.as_strided(slots.shape, slots.stride(), 1)
             compressor = replace(metadata["compressor"], slot_mapping=moved)
             metadata = {**metadata, "compressor": compressor}
+            recording = recording._replace(attn_metadata=metadata)
         replayed.add(key)
-        return metadata
+        return recording
 
-    return replaced(MetadataGraphs, "replay", replay)
+    return looked_up(look_up)
 
 
 @fault(
@@ -111,11 +113,9 @@ def keys_of_a_rung_share_metadata() -> Iterator[None]:
         sound(self, key, build)
         of_rung[key.rung] = self.recordings[key].attn_metadata
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        return sound(self, key) and of_rung[key[1], key[3]]
+    def look_up(sound: Any, _: MetadataGraphs, key: Any) -> Any:
+        recording = sound(key)
+        return recording and recording._replace(attn_metadata=of_rung[key[1], key[3]])
 
-    with (
-        replaced(MetadataGraphs, "_capture", capture),
-        replaced(MetadataGraphs, "replay", replay),
-    ):
+    with replaced(MetadataGraphs, "_capture", capture), looked_up(look_up):
         yield

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from graphparity.conformance.faults.fault import Kind, Layer, fault
-from graphparity.conformance.faults.patches import replaced, while_capturing
+from graphparity.conformance.faults.patches import looked_up, replaced, while_capturing
 from graphparity.conformance.subjects import torch_decode
 from graphparity.conformance.subjects.torch_builders import TorchCompressorBuilder
 from graphparity.fastpath.metadata_graphs import MetadataGraphs
@@ -31,11 +31,11 @@ def recording_chosen_by_local_tokens() -> AbstractContextManager[Any]:
     padding that it would have had alone.
     """
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        local = [it for it in self.recordings if it.num_reqs == key[0]]
-        return sound(self, local[0] if local else key)
+    def look_up(sound: Any, graphs: MetadataGraphs, key: Any) -> Any:
+        local = [it for it in graphs.recordings if it.num_reqs == key[0]]
+        return sound(local[0] if local else key)
 
-    return replaced(MetadataGraphs, "replay", replay)
+    return looked_up(look_up)
 
 
 @fault(

@@ -5,7 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 from graphparity.conformance.faults.fault import MAKING, Kind, Layer, fault
-from graphparity.conformance.faults.patches import SPECIALIZE, STATE, replaced
+from graphparity.conformance.faults.patches import (
+    SPECIALIZE,
+    looked_up,
+    replaced,
+    served_as,
+)
 from graphparity.conformance.subjects import torch_decode
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import MetadataGraphs
@@ -24,10 +29,10 @@ REPLAYED = r"replays of a recording: 1, but should be 0"
 def prompt_chunks_shaped_like_a_decode_replayed() -> AbstractContextManager[Any]:
     """Chunks of the decode query length are served by a recording of decode steps."""
 
-    def replayed(sound: Any, self: Any, batch: Any, *step: Any) -> Any:
-        return sound(self, replace(batch, has_prefill=False), *step)
+    def seen(batch: Any, for_capture: bool) -> tuple[Any, bool]:
+        return replace(batch, has_prefill=False), for_capture
 
-    return replaced(STATE, "_replayed", replayed)
+    return served_as(seen)
 
 
 @fault(
@@ -43,13 +48,12 @@ def later_prompt_chunks_replayed() -> AbstractContextManager[Any]:
     of the decode query length counts as one.
     """
 
-    def replayed(sound: Any, self: Any, batch: Any, *step: Any) -> Any:
+    def seen(batch: Any, for_capture: bool) -> tuple[Any, bool]:
         is_first = bool((batch.num_computed_tokens_np == 0).any())
-        return sound(
-            self, replace(batch, has_prefill=batch.has_prefill and is_first), *step
-        )
+        has_prefill = batch.has_prefill and is_first
+        return replace(batch, has_prefill=has_prefill), for_capture
 
-    return replaced(STATE, "_replayed", replayed)
+    return served_as(seen)
 
 
 @fault(
@@ -86,10 +90,10 @@ def recordings_looked_up_by_padded_requests() -> AbstractContextManager[Any]:
     padding: no padded step finds its own.
     """
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        return sound(self, (key[1], *key[1:]))
+    def look_up(sound: Any, _: MetadataGraphs, key: Any) -> Any:
+        return sound((key[1], *key[1:]))
 
-    return replaced(MetadataGraphs, "replay", replay)
+    return looked_up(look_up)
 
 
 @fault(
@@ -119,10 +123,10 @@ def padded_requests_reset_to_the_real_ones() -> AbstractContextManager[Any]:
 def steps_of_bounded_lengths_replayed() -> AbstractContextManager[Any]:
     """A step that only bounds its query lengths is taken for a uniform one."""
 
-    def replayed(sound: Any, self: Any, batch: Any, *step: Any) -> Any:
-        return sound(self, replace(batch, max_query_len=None), *step)
+    def seen(batch: Any, for_capture: bool) -> tuple[Any, bool]:
+        return replace(batch, max_query_len=None), for_capture
 
-    return replaced(STATE, "_replayed", replayed)
+    return served_as(seen)
 
 
 @fault(

@@ -15,6 +15,8 @@ from unittest import mock
 
 import torch
 
+from graphparity.fastpath.graph_key import graph_key
+from graphparity.fastpath.metadata_graphs import MetadataGraphs
 from graphparity.fastpath.recorders import EmulatedRecorder
 
 SPECIALIZE: Any = importlib.import_module("graphparity.fastpath.specialize")
@@ -35,6 +37,38 @@ def replaced(owner: Any, name: str, faulty: Faulty) -> AbstractContextManager[An
         return faulty(sound, *args, **kwargs)
 
     return mock.patch.object(owner, name, call)
+
+
+def looked_up(faulty: Faulty) -> AbstractContextManager[Any]:
+    """Recordings are looked up by the faulty callable: it takes the sound look-up, the
+    ``MetadataGraphs`` and the key, and returns a recording or None.
+    """
+
+    def initialize(sound: Any, graphs: Any, *args: Any) -> None:
+        sound(graphs, *args)
+        graphs.recording_of = functools.partial(faulty, graphs.recording_of, graphs)
+
+    return replaced(MetadataGraphs, "__init__", initialize)
+
+
+def served_as(seen: Callable[..., tuple[Any, bool]]) -> AbstractContextManager[Any]:
+    """A step is served by a recording as if it were what is seen of it.
+
+    Args:
+        seen: takes the batch and ``for_capture``, and returns what is taken for them.
+    """
+
+    def serve(sound: Any, state: Any, batch: Any, *step: Any, **kwargs: Any) -> Any:
+        taken_for, for_capture = seen(batch, kwargs["for_capture"])
+        if (
+            state._eager_reason(taken_for, step[0], for_capture, 0) is None
+            and graph_key(taken_for) in state.graphs.recordings
+        ):
+            kwargs = {**kwargs, "for_capture": for_capture}
+            return sound(state, taken_for, *step, **kwargs)
+        return sound(state, batch, *step, **kwargs)
+
+    return replaced(STATE, "_replay_or_build", serve)
 
 
 def while_capturing(

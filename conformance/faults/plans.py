@@ -5,11 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from graphparity.conformance.faults.fault import Kind, Layer, fault
-from graphparity.conformance.faults.patches import (
-    diverted,
-    replaced,
-    while_capturing,
-)
+from graphparity.conformance.faults.patches import diverted, looked_up, while_capturing
 from graphparity.conformance.subjects.torch_builders import (
     TorchCompressorBuilder,
     TorchSlidingWindowBuilder,
@@ -85,13 +81,14 @@ def only_the_first_of_chained_steps_replayed() -> AbstractContextManager[Any]:
     """Steps of one key in a row are served with the metadata of the first of them."""
     last: list[Any] = []
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        if last == [key] and key in self.recordings:
-            return self.recordings[key].attn_metadata
+    def look_up(sound: Any, _: MetadataGraphs, key: Any) -> Any:
+        recording, is_chained = sound(key), last == [key]
         last[:] = [key]
-        return sound(self, key)
+        return (
+            recording._replace(launch=None) if recording and is_chained else recording
+        )
 
-    return replaced(MetadataGraphs, "replay", replay)
+    return looked_up(look_up)
 
 
 @fault(

@@ -32,17 +32,17 @@ def replay_overtakes_the_copy_of_lengths() -> AbstractContextManager[Any]:
     """
     landed: list[torch.Tensor] = []
 
-    def replayed(sound: Any, self: Any, batch: Any, *step: Any) -> Any:
+    def prepare(sound: Any, self: Any, batch: Any, *step: Any, **kwargs: Any) -> Any:
         current = batch.seq_lens.clone()
         if landed:
             shared = min(len(landed[0]), len(current))
             batch.seq_lens[:shared] = landed[0][:shared]
-        built = sound(self, batch, *step)
+        built = sound(self, batch, *step, **kwargs)
         batch.seq_lens.copy_(current)
         landed[:] = [current]
         return built
 
-    return replaced(STATE, "_replayed", replayed)
+    return replaced(KnownZeroReplayStarts, "prepare_attn", prepare)
 
 
 @fault(
@@ -62,16 +62,16 @@ def copies_of_a_dummy_run_land_late() -> Iterator[None]:
             in_flight.append(batch.seq_lens.clone())
         return sound(self, batch, mode, *step)
 
-    def replayed(sound: Any, self: Any, batch: Any, mode: Any, *step: Any) -> Any:
-        while in_flight and not step[0]:
+    def prepare(sound: Any, self: Any, batch: Any, *step: Any, **kwargs: Any) -> Any:
+        while in_flight and not kwargs.get("for_capture"):
             late = in_flight.pop()
             shared = min(len(late), len(batch.seq_lens))
             batch.seq_lens[:shared] = late[:shared]
-        return sound(self, batch, mode, *step)
+        return sound(self, batch, *step, **kwargs)
 
     with (
         replaced(STATE, "_count_eager", count),
-        replaced(STATE, "_replayed", replayed),
+        replaced(KnownZeroReplayStarts, "prepare_attn", prepare),
     ):
         yield
 

@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from graphparity.conformance.faults.fault import MAKING, Kind, Layer, fault
-from graphparity.conformance.faults.patches import STATE, replaced
+from graphparity.conformance.faults.patches import looked_up, replaced, served_as
 from graphparity.conformance.subjects.torch_model_state import TorchModelState
 from graphparity.fastpath.metadata_graphs import MetadataGraphs
 from graphparity.fastpath.partial_build import PartlyRecorded
@@ -21,11 +21,11 @@ from graphparity.fastpath.partial_build import PartlyRecorded
 def metadata_returned_without_a_launch() -> AbstractContextManager[Any]:
     """A step takes the captured metadata and does not launch what fills it."""
 
-    def replay(sound: Any, self: Any, key: Any) -> Any:
-        recording = self.recordings.get(key)
-        return recording and recording.attn_metadata
+    def look_up(sound: Any, _: MetadataGraphs, key: Any) -> Any:
+        recording = sound(key)
+        return recording and recording._replace(launch=None)
 
-    return replaced(MetadataGraphs, "replay", replay)
+    return looked_up(look_up)
 
 
 @fault(
@@ -90,8 +90,4 @@ def capture_flag_not_handed_on() -> AbstractContextManager[Any]:
     """A runner's dummy step loses its ``for_capture`` on the way, and is served as a
     real one.
     """
-
-    def replayed(sound: Any, self: Any, batch: Any, mode: Any, *rest: Any) -> Any:
-        return sound(self, batch, mode, False, *rest[1:])
-
-    return replaced(STATE, "_replayed", replayed)
+    return served_as(lambda batch, for_capture: (batch, False))
