@@ -4,7 +4,7 @@ A description is plain, small and repeatable: what is bulky (block ids, stale
 tails, token ids) follows from a seed, so that a failing step prints as one line.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
 
@@ -177,6 +177,30 @@ def prefill_batches(draw: st.DrawFn, limits: StepLimits) -> PrefillBatch:
         draw(st.integers(0, limits.max_model_len - query_len))
         for query_len in query_lens
     ]
+    return draw(_chunks(limits, query_lens, computed))
+
+
+@st.composite
+def prefills_shaped_like_decodes(
+    draw: st.DrawFn, limits: StepLimits, keys: tuple[GraphKey, ...]
+) -> PrefillBatch:
+    """Steps of prompt chunks of the decode query length each, which a FULL graph
+    serves: all of them first chunks, or later ones.
+
+    Shrinks to first chunks, of the first key.
+    """
+    key = draw(st.sampled_from(keys))
+    longest = draw(st.sampled_from([0, limits.max_model_len - key.query_len]))
+    lengths = st.integers(min(1, longest), longest)
+    computed = [draw(lengths) for _ in range(key.num_reqs)]
+    batch = draw(_chunks(limits, [key.query_len] * key.num_reqs, computed))
+    return replace(batch, full_key=key)
+
+
+@st.composite
+def _chunks(
+    draw: st.DrawFn, limits: StepLimits, query_lens: list[int], computed: list[int]
+) -> PrefillBatch:
     starts = [
         draw(st.sampled_from(sorted({0, length // 2, length}))) for length in computed
     ]
@@ -193,8 +217,8 @@ def prefill_batches(draw: st.DrawFn, limits: StepLimits) -> PrefillBatch:
 def histories(
     limits: StepLimits, keys: tuple[GraphKey, ...]
 ) -> st.SearchStrategy[list[Step]]:
-    """Short histories: decode steps of any key between prefills, dummy steps and
-    steps that no graph serves.
+    """Short histories: decode steps of any key between prefills, some of which look
+    like a decode step, dummy steps, and steps that no graph serves.
 
     Each ends in two decode steps. Shrinks to those two alone, of the first key.
     """
@@ -202,6 +226,7 @@ def histories(
     others = st.one_of(
         decodes,
         prefill_batches(limits),
+        prefills_shaped_like_decodes(limits, keys),
         st.sampled_from(keys).map(DummyBatch),
         decodes.map(EagerBatch),
         decodes.map(VarlenBatch),

@@ -29,7 +29,9 @@ from graphparity.conformance.decode_batches import (
     decode_batches,
     histories,
     prefill_batches,
+    prefills_shaped_like_decodes,
 )
+from graphparity.conformance.known_history import known_history
 from graphparity.conformance.partial_check import any_group_can_be_built_eagerly
 from graphparity.conformance.rank_check import ranks_agree
 from graphparity.conformance.recording_again import (
@@ -56,6 +58,12 @@ def replays_equal_eager(subject: Subject, key: GraphKey, tally: Tally) -> None:
             check_eager_equals_reference(subject, batch, tally)
 
     check()
+
+
+def known_history_equals_eager(subject: Subject, tally: Tally) -> None:
+    """The shortest scenarios of public reports, one after the other."""
+    history = known_history(subject.limits, subject.graph_keys)
+    check_history(subject, history, tally)
 
 
 def histories_equal_eager(subject: Subject, tally: Tally) -> None:
@@ -96,6 +104,16 @@ def prefills_are_eager(subject: Subject, tally: Tally) -> None:
     """Prompt chunks carry replay starts, which no recording holds."""
 
     @given(batch=prefill_batches(subject.limits))
+    def check(batch: PrefillBatch) -> None:
+        check_step(subject, batch, tally)
+
+    check()
+
+
+def prefills_shaped_like_decodes_are_eager(subject: Subject, tally: Tally) -> None:
+    """Prompt chunks of the decode query length, which a FULL graph serves."""
+
+    @given(batch=prefills_shaped_like_decodes(subject.limits, subject.graph_keys))
     def check(batch: PrefillBatch) -> None:
         check_step(subject, batch, tally)
 
@@ -194,6 +212,7 @@ def _eager_steps(subject: Subject, tally: Tally) -> None:
     steps_that_are_not_full_are_eager(subject, tally)
     varlen_steps_are_eager(subject, tally)
     prefills_are_eager(subject, tally)
+    prefills_shaped_like_decodes_are_eager(subject, tally)
 
 
 def _reference(subject: Subject, tally: Tally) -> None:
@@ -206,6 +225,7 @@ PROFILE: dict[str, Callable[[Subject, Tally], None]] = {
     "graph keys": lambda subject, tally: keys_are_those_of_dispatch(subject),
     "recordings": lambda subject, tally: every_key_is_recorded(subject),
     "decode steps": _decode_steps,
+    "known history": known_history_equals_eager,
     "histories": histories_equal_eager,
     "eager steps": _eager_steps,
     "captures": lambda subject, tally: captures_read_compared_memory(subject),

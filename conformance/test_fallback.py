@@ -29,3 +29,8 @@ def test_varlen_steps_are_eager(subject: Subject, tally: Tally) -> None:
 def test_prefills_are_eager(subject: Subject, tally: Tally) -> None:
     """Prompt chunks carry replay starts, which no recording holds."""
     profile.prefills_are_eager(subject, tally)
+
+
+def test_prefills_shaped_like_decodes_are_eager(subject: Subject, tally: Tally) -> None:
+    """Prompt chunks of the decode query length, which a FULL graph serves."""
+    profile.prefills_shaped_like_decodes_are_eager(subject, tally)

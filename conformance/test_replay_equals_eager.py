@@ -17,6 +17,13 @@ def test_replay_equals_eager(subject: Subject, key: GraphKey, tally: Tally) -> N
     profile.replays_equal_eager(subject, key, tally)
 
 
+def test_replay_equals_eager_over_the_known_history(
+    subject: Subject, tally: Tally
+) -> None:
+    """The shortest scenarios of public reports, one after the other."""
+    profile.known_history_equals_eager(subject, tally)
+
+
 def test_replay_equals_eager_over_histories(subject: Subject, tally: Tally) -> None:
     """Prefills, dummy steps and eager steps between decodes leave nothing behind
     that a replay would miss.

@@ -22,7 +22,7 @@ REPLAYED = r"replays of a recording: 1, but should be 0"
     Kind.K6,
     "vllm#53051",
     "vllm#53059",
-    check="lives",
+    check="known history",
     expected=REPLAYED,
     layer=Layer.STATE,
 )
@@ -39,7 +39,7 @@ def prompt_chunks_shaped_like_a_decode_replayed() -> AbstractContextManager[Any]
     Kind.K6,
     "vllm#50532",
     "vllm#51865",
-    check="lives",
+    check="known history",
     expected=REPLAYED,
     layer=Layer.STATE,
 )

@@ -19,12 +19,14 @@ from graphparity.conformance.faults.patches import replaced, while_capturing
 from graphparity.conformance.subjects.torch_builders import TorchSlidingWindowBuilder
 from graphparity.fastpath.recorders import EmulatedGraph, EmulatedRecorder
 
+FIRST_LINE = inspect.getsourcelines(TorchSlidingWindowBuilder)[1]
+"""Of the window's builder, the last class in its file."""
+
 
 def _is_of_the_window(node: Any) -> bool:
     """Whether a recorded operation is one of the sliding window's build."""
-    first = inspect.getsourcelines(TorchSlidingWindowBuilder)[1]
     path, _, line = node.parameters.location.rpartition(":")
-    return path.endswith("torch_builders.py") and int(line) > first
+    return path.endswith("torch_builders.py") and int(line) > FIRST_LINE
 
 
 @fault(

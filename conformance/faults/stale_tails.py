@@ -104,7 +104,7 @@ def padded_lengths_are_one() -> AbstractContextManager[Any]:
     Kind.K1,
     "ascend#5711",
     "vllm#47066",
-    check="lives",
+    check="known history",
     expected=r"state\._replay_start\[",
     layer=Layer.STATE,
 )

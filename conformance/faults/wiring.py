@@ -82,7 +82,7 @@ def recording_half_never_called() -> AbstractContextManager[Any]:
 @fault(
     Kind.K14,
     "sglang#26742",
-    check="histories",
+    check="known history",
     expected=r"replays of a recording: 1, but should be 0",
     layer=Layer.STATE,
 )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
@@ -137,6 +137,11 @@ def replays(step: Step) -> bool:
     return isinstance(step, PrefillBatch) and any(step.replay_starts)
 
 
+def looks_like_a_decode(step: Step) -> TypeGuard[PrefillBatch]:
+    """Whether a step's prompt chunks have the shape of a decode step."""
+    return isinstance(step, PrefillBatch) and step.full_key is not None
+
+
 def is_larger_decode(step: Step) -> bool:
     """Whether a decode step leaves values in another's padded rows."""
     return isinstance(step, DecodeBatch) and step.key.num_reqs > PADDED.num_reqs
@@ -145,6 +150,12 @@ def is_larger_decode(step: Step) -> bool:
 HISTORY_CORNERS: dict[str, Callable[[History], bool]] = {
     "after a prefill": lambda h: follows(h, lambda s: isinstance(s, PrefillBatch)),
     "after a prefill that replays": lambda h: follows(h, replays),
+    "after first chunks that look like a decode step": lambda h: follows(
+        h, lambda s: looks_like_a_decode(s) and not any(s.computed_lens)
+    ),
+    "after later chunks that look like a decode step": lambda h: follows(
+        h, lambda s: looks_like_a_decode(s) and all(s.computed_lens)
+    ),
     "after a dummy step": lambda h: follows(h, lambda s: isinstance(s, DummyBatch)),
     "after an eager step": lambda h: follows(h, lambda s: isinstance(s, EagerBatch)),
     "after a larger decode step": lambda h: follows(h, is_larger_decode),
@@ -235,9 +246,13 @@ def require_decode_in_limits(batch: DecodeBatch, limits: StepLimits) -> None:
 
 def require_prefill_in_limits(batch: PrefillBatch, limits: StepLimits) -> None:
     """Every bound of prompt chunks."""
-    assert 1 <= len(batch.query_lens) <= 3
     assert sum(batch.query_lens) <= limits.max_num_tokens
-    assert min(batch.query_lens) > limits.query_len
+    if batch.full_key is None:
+        assert 1 <= len(batch.query_lens) <= 3
+        assert min(batch.query_lens) > limits.query_len
+    else:
+        assert batch.full_key in KEYS
+        assert batch.query_lens == (limits.query_len,) * batch.full_key.num_reqs
     rows = zip(batch.query_lens, batch.computed_lens, batch.replay_starts, strict=True)
     for query_len, computed, start in rows:
         assert 0 <= start <= computed
