@@ -23,7 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
     logging.disable(logging.WARNING)  # refused keys are what some faults are about
     if parsed.sound:
         return _hunt_false_alarms(parsed.sound, parsed.recorder)
-    names = parsed.faults or list(FAULTS)
+    plantable = [it.name for it in FAULTS.values() if it.is_plantable(parsed.recorder)]
+    names = parsed.faults or plantable
     unknown = [name for name in names if name not in FAULTS]
     if unknown:
         print(f"unknown faults {', '.join(unknown)}: use some of {', '.join(FAULTS)}.")
@@ -39,7 +40,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(finding.repeat)
     print_table(caught)
     if parsed.out:
-        parsed.out.write_text(page(caught) + "\n")
+        left_out = [it for it in FAULTS.values() if it.name not in names]
+        parsed.out.write_text(page(caught, left_out) + "\n")
     return int(not all(it.as_expected for it in caught))
 
 

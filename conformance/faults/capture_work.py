@@ -1,7 +1,8 @@
 """K9: a capture meets work that it cannot record, or that was to be done before it.
 
 What synchronizes or copies pageable memory is refused by both recorders, so the fault
-shows as a key that is not recorded, with the operation and the line. Compilation in a
+shows as a key that is not recorded; the lines here are the emulated recorder's, which
+name the operation. Compilation in a
 capture does not exist on a CPU; what it leaves behind, a table that one capture alone
 fills, does.
 """
@@ -12,7 +13,7 @@ from typing import Any
 
 import torch
 
-from graphparity.conformance.faults.fault import Kind, fault
+from graphparity.conformance.faults.fault import Kind, Layer, fault
 from graphparity.conformance.faults.patches import replaced, while_capturing
 from graphparity.conformance.subjects.torch_builders import (
     TorchCompressorBuilder,
@@ -27,6 +28,7 @@ REFUSED = r"GraphKey\(.*\): refused \({} at \S*capture_work\.py:\d+ cannot be re
     "triton#10596",
     check="recordings",
     expected=REFUSED.format(r"Tensor\.item"),
+    layer=Layer.EMULATED,
 )
 def device_value_read_within_a_capture() -> AbstractContextManager[Any]:
     """A path that the warm-up does not take asks the device for the longest length,
@@ -46,6 +48,7 @@ def device_value_read_within_a_capture() -> AbstractContextManager[Any]:
     "pytorch#171894",
     check="recordings",
     expected=REFUSED.format(r"torch\.tensor"),
+    layer=Layer.EMULATED,
 )
 def host_list_copied_within_a_capture() -> AbstractContextManager[Any]:
     """A build makes a device tensor of a host list, a copy of pageable memory."""
@@ -62,6 +65,7 @@ def host_list_copied_within_a_capture() -> AbstractContextManager[Any]:
     "candle#3352",
     check="recordings",
     expected=REFUSED.format(r"aten\.copy_\.default"),
+    layer=Layer.EMULATED,
 )
 def copy_from_a_temporary_recorded() -> AbstractContextManager[Any]:
     """A build copies from pinned memory that it allocated, which is freed before any
@@ -112,6 +116,7 @@ def table_filled_within_the_first_capture() -> Iterator[None]:
     "vllm#48526",
     check="recordings",
     expected=REFUSED.format(r"aten\.add\.Tensor"),
+    layer=Layer.EMULATED,
 )
 def scratch_allocated_outside_the_pool() -> AbstractContextManager[Any]:
     """The first build allocates scratch that nobody declared, and captures use it: its

@@ -35,7 +35,8 @@ class Layer(Enum):
 
     BUILD = "the build, under any recorder"
     STATE = "the state or its lifecycle, under any recorder"
-    EMULATED = "the emulated recorder, in place of what only a GPU does"
+    EMULATED = "the emulated recorder, or what it alone refuses and fills"
+    CUDA = "the CUDA recorder, so a GPU"
 
 
 MAKING = "making the subject"
@@ -62,6 +63,11 @@ class Fault:
     """While its context manager is active, subjects that are made have the fault."""
     layer: Layer
     subject: str
+
+    def is_plantable(self, recorder: str) -> bool:
+        """Whether the fault can come true under the recorder of that name."""
+        needed = {Layer.EMULATED: "emulated", Layer.CUDA: "cuda"}
+        return needed.get(self.layer, recorder) == recorder
 
 
 def fault(

@@ -1,8 +1,9 @@
 """K8: a buffer is overwritten while an earlier step's work still reads it, or read
 before its copy has landed.
 
-No race happens on a CPU. Each fault here makes what the losing side of one race sees:
-a copy that lands a step late, a launch that runs before or after its inputs.
+No race happens on a CPU. Each fault but the last makes what the losing side of one race
+sees: a copy that lands a step late, a launch that runs before or after its inputs. The
+last one is a real race, on a GPU.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,8 +15,12 @@ import torch
 
 from graphparity.conformance.faults.fault import Kind, Layer, fault
 from graphparity.conformance.faults.patches import STATE, replaced
-from graphparity.fastpath.recorders import EmulatedGraph
+from graphparity.conformance.subjects.subject import MeteredGraph
+from graphparity.fastpath.recorders.cuda import CudaBuildGraph
 from graphparity.fastpath.replay_starts import KnownZeroReplayStarts
+
+SPIN_CYCLES = 50_000_000
+"""Some 30 ms of a GPU."""
 
 
 @fault(
@@ -104,7 +109,7 @@ def staging_array_reused_while_its_copy_is_in_flight() -> AbstractContextManager
     "vllm#42603",
     check="decode steps",
     expected=r"builders\.compressor\.slot_mapping_buffer\[",
-    layer=Layer.EMULATED,
+    layer=Layer.STATE,
 )
 def metadata_read_before_its_replay_ran() -> AbstractContextManager[Any]:
     """Nothing orders the reader behind the replay, which runs only when the next one is
@@ -117,4 +122,31 @@ def metadata_read_before_its_replay_ran() -> AbstractContextManager[Any]:
             launched.pop()()
         launched.append(lambda: sound(graph) if graph.num_nodes else None)
 
-    return replaced(EmulatedGraph, "replay", replay)
+    return replaced(MeteredGraph, "replay", replay)
+
+
+@fault(
+    Kind.K8,
+    "vllm#35137",
+    "vllm#56347",
+    check="decode steps",
+    expected=r"builders\.compressor\.slot_mapping_buffer\[",
+    layer=Layer.CUDA,
+)
+def replay_on_a_stream_that_nobody_waits_for() -> AbstractContextManager[Any]:
+    """A replay is launched on a stream of its own, behind a long kernel, and nobody
+    waits for it.
+    """
+
+    def init(sound: Any, self: Any, *arguments: Any) -> None:
+        sound(self, *arguments)
+        launch, stream = self.replay, torch.cuda.Stream()
+
+        def replay() -> None:
+            with torch.cuda.stream(stream):
+                torch.cuda._sleep(SPIN_CYCLES)
+                launch()
+
+        self.replay = replay
+
+    return replaced(CudaBuildGraph, "__init__", init)

@@ -78,13 +78,14 @@ def print_table(caught: Sequence[Caught]) -> None:
     Console(width=130).print(table)
 
 
-def page(caught: Sequence[Caught]) -> str:
-    """The text of ``docs/faults.md``."""
+def page(caught: Sequence[Caught], left_out: Sequence[Fault]) -> str:
+    """The text of ``docs/faults.md``; left out is what the recorder cannot show."""
     kinds = [kind for kind in Kind if any(it.fault.kind is kind for it in caught)]
     return "\n".join(
         [
             *_introduction(caught, len(kinds)),
             *(line for kind in kinds for line in _section(kind, caught)),
+            *_needs_a_gpu(left_out),
         ]
     )
 
@@ -102,9 +103,9 @@ runs catch each one, by the line shown; a crash would not count. Batches are tho
 then, as CI draws them.
 
 All ran on the subject `torch-decode` under the emulated recorder, on a machine without
-a GPU. {emulated} faults, marked *emulated*, change that recorder to do what only a GPU
-does; of the concurrency in K8 and K10 they make one outcome. The others are independent
-of the recorder.
+a GPU. {emulated} faults, marked *emulated*, rest on that recorder: they change it, or
+show by what it refuses and fills. Of the concurrency in K8 and K10 each fault makes one
+outcome. The others patch builds and states, under any recorder.
 
 One fault, with the smallest batch that shows it and a program that repeats it:
 
@@ -132,6 +133,25 @@ def _section(kind: Kind, caught: Sequence[Caught]) -> list[str]:
         "| fault | mirrors | caught by | batches |",
         "|---|---|---|---:|",
         *map(_row, rows),
+    ]
+
+
+def _needs_a_gpu(left_out: Sequence[Fault]) -> list[str]:
+    if not left_out:
+        return []
+    return [
+        "",
+        "## Not run here",
+        "",
+        "These need a GPU: `python -m graphparity.conformance.faults --recorder cuda`.",
+        "",
+        "| fault | kind | mirrors | to be caught by |",
+        "|---|---|---|---|",
+        *(
+            f"| `{it.name}`<br>{it.words} | {it.kind.name} "
+            f"| {', '.join(map(_link, it.mirrors))} | {it.check} |"
+            for it in left_out
+        ),
     ]
 
 

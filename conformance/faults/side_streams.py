@@ -16,8 +16,9 @@ import torch
 
 from graphparity.conformance.faults.fault import Kind, Layer, fault
 from graphparity.conformance.faults.patches import replaced, while_capturing
+from graphparity.conformance.subjects.subject import MeteredGraph, MeteredRecorder
 from graphparity.conformance.subjects.torch_builders import TorchSlidingWindowBuilder
-from graphparity.fastpath.recorders import EmulatedGraph, EmulatedRecorder
+from graphparity.fastpath.recorders import EmulatedGraph
 
 FIRST_LINE = inspect.getsourcelines(TorchSlidingWindowBuilder)[1]
 """Of the window's builder, the last class in its file."""
@@ -83,7 +84,7 @@ def validity_written_after_it_is_read() -> AbstractContextManager[Any]:
     "sglang#33795",
     check="decode steps",
     expected=r"builders\.sliding_window\.decode_swa_lens\[",
-    layer=Layer.EMULATED,
+    layer=Layer.STATE,
 )
 @contextmanager
 def warm_up_still_running_when_a_step_is_served() -> Iterator[None]:
@@ -99,8 +100,8 @@ def warm_up_still_running_when_a_step_is_served() -> Iterator[None]:
             running.pop()()
 
     with (
-        replaced(EmulatedRecorder, "warm_up", warm_up),
-        replaced(EmulatedGraph, "replay", replay),
+        replaced(MeteredRecorder, "warm_up", warm_up),
+        replaced(MeteredGraph, "replay", replay),
     ):
         yield
 

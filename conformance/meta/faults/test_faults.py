@@ -23,7 +23,8 @@ REPEATED = {
     "recordings_outlive_the_kv_cache": "renewed",
 }
 """Fault -> a check that draws what shows it."""
-EACH = pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+PLANTABLE = {n: it for n, it in FAULTS.items() if it.is_plantable("emulated")}
+EACH = pytest.mark.parametrize("fault", PLANTABLE.values(), ids=PLANTABLE)
 
 
 @EACH
@@ -36,10 +37,9 @@ def test_fault_is_caught_as_its_description_expects(fault: Fault) -> None:
 
 
 def test_every_kind_has_four_faults_or_more() -> None:
-    """Under names of their own, each mirroring a report of a known project."""
-    counts = Counter(fault.kind for fault in FAULTS.values())
+    """Without those that need a GPU; each mirrors a report of a known project."""
+    counts = Counter(fault.kind for fault in PLANTABLE.values())
     assert {kind.name: counts[kind] for kind in Kind if counts[kind] < 4} == {}
-    assert len(FAULTS) == counts.total()
     for fault in FAULTS.values():
         projects = {it.rpartition("#")[0] for it in fault.mirrors if "#" in it}
         assert fault.mirrors
@@ -93,18 +93,17 @@ def test_a_fault_that_needs_a_history_names_the_step_of_it() -> None:
 def test_the_page_lists_every_fault_with_what_catches_it() -> None:
     """As the command in it would write it, but for lines and batches."""
     text = Path(os.environ["GRAPHPARITY_DOCS"], "faults.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
     missing = [
         name
         for name, fault in FAULTS.items()
         if not any(
-            f"| `{name}`" in line
-            and fault.words in line
-            and f"| {fault.check}: `" in line
-            for line in text.splitlines()
+            f"| `{name}`" in row and fault.words in row and fault.check in row
+            for row in rows
         )
     ]
     assert missing == [], "write docs/faults.md again"
-    assert text.count("<br>") == len(FAULTS)
-    empty = page([Caught(fault, None) for fault in FAULTS.values()])
-    headings = [line for line in empty.splitlines() if line.startswith("#")]
-    assert [line for line in text.splitlines() if line.startswith("#")] == headings
+    assert len(rows) == len(FAULTS)
+    empty = page([Caught(fault, None) for fault in PLANTABLE.values()], [])
+    headings = [line for line in empty.splitlines() if line.startswith("## K")]
+    assert [line for line in text.splitlines() if line.startswith("## K")] == headings
