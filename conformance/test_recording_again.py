@@ -5,15 +5,13 @@ import pytest
 from graphparity.conformance.checks import Tally
 from graphparity.conformance.rank_check import ranks_agree
 from graphparity.conformance.recording_again import recorded_again_as_the_first_time
-from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
+from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
 
 
 @pytest.fixture
 def fresh(shortest_subject: str, request: pytest.FixtureRequest) -> Subject:
-    """A subject of plain torch of the test's own; vLLM's take minutes to record."""
-    if is_vllm(shortest_subject):
-        pytest.skip(f"{shortest_subject} is recorded again in test_state_machine.py")
+    """A subject of the test's own."""
     return fresh_subject(shortest_subject, request.config.getoption("--recorder"))
 
 
