@@ -16,6 +16,7 @@ from graphparity.fastpath.recorders.call_sites import raised_site
 from graphparity.fastpath.recorders.cold_kernels import refused_compilation
 from graphparity.fastpath.recorders.cuda_nodes import CudaNode, nodes_of
 from graphparity.fastpath.recorders.cuda_streams import CudaSideStream
+from graphparity.fastpath.recorders.garbage_collection import no_garbage_collection
 from graphparity.fastpath.recorders.protocol import (
     CaptureError,
     NodeParameters,
@@ -128,7 +129,7 @@ class CudaRecorder:
         """
         graph = torch.cuda.CUDAGraph(keep_graph=True)
         self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
+        with no_garbage_collection(), torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             built = self._run(build, graph)
         graph.instantiate()
@@ -157,7 +158,7 @@ class CudaRecorder:
         """A graph of one small kernel in the recorder's pool."""
         buffer = torch.zeros(1, device="cuda")
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self._stream):
+        with no_garbage_collection(), torch.cuda.stream(self._stream):
             graph.capture_begin(pool=self._pool)
             buffer.add_(1)
             graph.capture_end()
