@@ -115,7 +115,7 @@ def _walk(value: Any, path: str, *, in_object: bool) -> Iterator[tuple[str, Leaf
         is_object = is_object and not dataclasses.is_dataclass(value)
         members = [] if is_object and in_object else list(_members(value))
         if not members:
-            yield path, Leaf(f"a {type(value).__name__}")
+            yield path or "metadata", Leaf(f"a {type(value).__name__}")
         for name, member in members:
             at = f"{path}.{name}" if path else name
             yield from _walk(member, at, in_object=in_object or is_object)
