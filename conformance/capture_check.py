@@ -7,14 +7,10 @@ for_capture=True)`` and reads those addresses at every later step.
 from collections.abc import Iterable
 
 from graphparity.conformance import comparer
-from graphparity.conformance.checks import (
-    build_step,
-    is_outside,
-    raise_found,
-    span,
-)
+from graphparity.conformance.checks import build_step, is_outside, span
 from graphparity.conformance.comparer import Difference
 from graphparity.conformance.decode_batches import DecodeBatch
+from graphparity.conformance.parity_errors import raise_found
 from graphparity.conformance.staging import stage, stage_capture
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey

@@ -6,14 +6,14 @@ compare. Eager first would hide a missing write. Afterwards memory is left as th
 state under test left it, so that a history goes on from what it really did.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from graphparity.conformance import comparer
-from graphparity.conformance.comparer import Difference, Leaf, ParityError
+from graphparity.conformance.comparer import Difference, Leaf
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     Event,
@@ -30,6 +30,7 @@ from graphparity.conformance.memory import (
     poison,
     restore,
 )
+from graphparity.conformance.parity_errors import raise_differences
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.decode_batch import worst_case_bounds
@@ -285,53 +286,6 @@ def compare_builds(
             {path: Leaf(expected.image[path], ())},
         )
     return found
-
-
-def raise_differences(
-    subject: Subject,
-    step: Step,
-    found: Collection[Difference],
-    *,
-    title: str,
-    call: str,
-    where: str = "",
-) -> None:
-    """Raise ``ParityError`` with every difference and a snippet that repeats it.
-
-    Args:
-        subject: whose build was compared.
-        step: the step that was built.
-        found: the differences; none raises nothing.
-        title: what was compared with what.
-        call: the call that compares it again.
-        where: the step's place in a history.
-    """
-    if not found:
-        return
-    lines = "\n".join(f"  {difference}" for difference in found)
-    key = f" [{step.key}]" if isinstance(step, DecodeBatch) else ""
-    raise ParityError(
-        f"{len(found)} difference(s): {title} of {subject.name}{key}{where}\n"
-        f"{lines}\n"
-        "To repeat it:\n"
-        "  from graphparity.conformance.repeat import *\n"
-        f"  {call}"
-    )
-
-
-def raise_found(subject: Subject, title: str, found: Collection[Difference]) -> None:
-    """Raise ``ParityError`` with every difference, where no step repeats it.
-
-    Args:
-        subject: what was compared.
-        title: what of it was compared with what.
-        found: the differences; none raises nothing.
-    """
-    if found:
-        lines = "\n".join(f"  {difference}" for difference in found)
-        raise ParityError(
-            f"{len(found)} difference(s): {title} of {subject.name}\n{lines}"
-        )
 
 
 def _replay_differences(step: Step, actual: BuiltStep) -> list[Difference]:

@@ -12,12 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphparity.conformance.capture_check import captures_read_compared_memory
-from graphparity.conformance.checks import (
-    Tally,
-    check_history,
-    check_step,
-    raise_found,
-)
+from graphparity.conformance.checks import Tally, check_history, check_step
 from graphparity.conformance.comparer import Difference
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
@@ -32,6 +27,7 @@ from graphparity.conformance.decode_batches import (
     prefills_shaped_like_decodes,
 )
 from graphparity.conformance.known_history import known_history
+from graphparity.conformance.parity_errors import raise_found
 from graphparity.conformance.partial_check import any_group_can_be_built_eagerly
 from graphparity.conformance.rank_check import ranks_agree
 from graphparity.conformance.recording_again import (

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from graphparity.conformance import comparer
-from graphparity.conformance.checks import Tally, poison_outputs, raise_differences
+from graphparity.conformance.checks import Tally, poison_outputs
 from graphparity.conformance.comparer import Leaf
 from graphparity.conformance.decode_batches import Step
 from graphparity.conformance.memory import image_of, restore
+from graphparity.conformance.parity_errors import raise_differences
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.reference.padding import Padding, live_of, padding_of
