@@ -22,7 +22,7 @@ class InACycle:
 
 
 def survives_many_allocations() -> bool:
-    """Whether garbage is still there after more allocations than a collection awaits."""
+    """Whether garbage outlives more allocations than a collection awaits."""
     garbage = weakref.ref(InACycle())
     _ = [[] for _ in range(100_000)]
     return garbage() is not None
