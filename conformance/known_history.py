@@ -52,7 +52,8 @@ def _decode(limits: StepLimits, key: GraphKey, seed: int) -> DecodeBatch:
 def _prompts(
     limits: StepLimits, num_reqs: int, query_len: int, full_key: GraphKey | None = None
 ) -> PrefillBatch:
-    """Later chunks, each of which replays its window."""
+    """Later chunks, as many as a step holds, each of which replays its window."""
+    num_reqs = min(num_reqs, limits.max_num_tokens // query_len)
     computed = [limits.query_len + 3 + row for row in range(num_reqs)]
     return PrefillBatch(
         query_lens=(query_len,) * num_reqs,
