@@ -11,7 +11,8 @@ caches, and cost several times as much between the other work of a step.
 As many branches as there can be are one candidate; two of about equal time are the
 other, as each branch adds to the launch. On one H200 a graph of 12 kernels was
 launched in 5.1 to 5.3 us and took 13.8 us of the GPU; in two branches 6.5 and 7.9 us,
-in four 8.5 and 9.3 us: by this rule two branches pay, four do not.
+in four 8.5 and 9.3 us: by this rule two branches pay, four do not. Of DeepSeek-V4.1's
+builds there, four do (``docs/benchmarks.md``).
 """
 
 from collections.abc import Callable
