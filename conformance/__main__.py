@@ -33,6 +33,7 @@ MAIN_RUNS = [
         "mamba-hybrid-mamba2:1",
         "mamba-hybrid-recoverssm:2",
         "mamba-hybrid-short-conv:3",
+        "deepseek-v41-hopper-no-bounded-replay:2",
     ),
 ]
 """The subjects of the main job; those of one line share a process."""

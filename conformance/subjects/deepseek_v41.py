@@ -7,6 +7,7 @@ classes are the real ones, on CPU tensors with interpreted kernels.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from graphparity.conformance.decode_batches import StepLimits
@@ -80,6 +81,14 @@ def blackwell(name: str, query_len: int, recorder: str) -> Subject:
 def hopper(name: str, query_len: int, recorder: str) -> Subject:
     """``specialize(DeepseekV41ModelState)`` over the builders for SM90."""
     return _specialized(name, _config(Flavour.HOPPER, query_len, recorder), recorder)
+
+
+def hopper_no_bounded_replay(name: str, query_len: int, recorder: str) -> Subject:
+    """As ``hopper``, served without ``swa_bounded_replay``: no step uploads replay
+    starts.
+    """
+    config = _config(Flavour.HOPPER, query_len, recorder)
+    return _specialized(name, replace(config, bounded_replay=False), recorder)
 
 
 def vllm_specialized_decode(name: str, query_len: int, recorder: str) -> Subject:

@@ -14,6 +14,9 @@ from graphparity.conformance.subjects.subject import Subject, require_model_stat
 FAMILIES = {
     "deepseek-v41-blackwell": "graphparity.conformance.subjects.deepseek_v41:blackwell",
     "deepseek-v41-hopper": "graphparity.conformance.subjects.deepseek_v41:hopper",
+    "deepseek-v41-hopper-no-bounded-replay": (
+        "graphparity.conformance.subjects.deepseek_v41:hopper_no_bounded_replay"
+    ),
     "vllm-specialized-decode": (
         "graphparity.conformance.subjects.deepseek_v41:vllm_specialized_decode"
     ),
