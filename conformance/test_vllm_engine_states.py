@@ -27,7 +27,11 @@ from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
-from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
+from graphparity.fastpath.vllm_plugin.model_state import (
+    Plugged,
+    plug,
+    report_of,
+)
 from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 from graphparity.fastpath.vllm_plugin.verify import VerifyError
@@ -108,6 +112,28 @@ def test_steps_padded_for_a_larger_rank_are_verified(shortest_subject: str) -> N
     assert verified == (steps if shares else 0)
     assert report.steps_eager["LARGER_RANK"] == (0 if shares else steps)
     assert steps >= 10
+
+
+@pytest.mark.parametrize("refused", [0, 1, 3])
+def test_steps_with_a_group_built_eagerly_are_verified(
+    shortest_subject: str, refused: int
+) -> None:
+    """Its own map of tokens to requests is no difference."""
+    subject = load_subject(shortest_subject)
+    if refused >= len(subject.attn_groups):
+        pytest.skip(f"{shortest_subject} has no group {refused}")
+
+    def judge(plugged: Plugged, state: Any) -> dict[int, bool]:
+        verdicts = sound(plugged, state)
+        return {**verdicts, refused: False}
+
+    sound = Plugged.judge
+    with mock.patch.object(Plugged, "judge", judge):
+        state = _recorded_state(subject, PluginConfig(mode=Mode.VERIFY))
+    keys = [key for key in subject.graph_keys if key.num_reqs in (2, 3)]
+    assert state._split.refused == (refused,)
+    steps = _verify(subject, state, keys, examples=2)
+    assert report_of(state).steps_verified == steps == 4
 
 
 def test_a_model_keeps_its_own_decode_executor(shortest_subject: str) -> None:

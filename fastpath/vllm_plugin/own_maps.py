@@ -1,9 +1,10 @@
-"""The maps of a forked build's branches, told apart from what forward graphs read.
+"""The maps of a build in parts, told apart from what forward graphs read.
 
-A serial build makes one token-to-request map; of a forked one every branch makes its
-own, in a buffer that the serial build leaves alone. Nothing that was captured over a
-serial build reads such a buffer, so neither its contents nor its place can differ to
-any harm; the values that the metadata finds there may not.
+A serial build makes one token-to-request map. Of a forked one every branch makes its
+own, and so do groups that are built eagerly beside a replay, in a buffer that the
+serial build leaves alone. Nothing that was captured over a serial build reads such a
+buffer, so neither its contents nor its place can differ to any harm; the values that
+the metadata finds there may not.
 """
 
 from collections.abc import Mapping
@@ -28,10 +29,10 @@ def as_serial(
     before: MemoryImage,
     memory: Mapping[str, torch.Tensor],
 ) -> BuildResult:
-    """``replayed``, as if its branches' maps were the serial build's one.
+    """``replayed``, as if the maps of its parts were the serial build's one.
 
     Args:
-        replayed: what a forked replay left.
+        replayed: what a replay left that is forked, or partly built eagerly.
         serial: what the serial build left, from the same memory.
         before: that memory.
         memory: the buffers of runner and builders.

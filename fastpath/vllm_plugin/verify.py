@@ -20,6 +20,7 @@ from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.fork_decision import ForkDecision
 from graphparity.fastpath.graph_key import GraphKey, graph_key
 from graphparity.fastpath.metadata_graphs import AttnMetadata
+from graphparity.fastpath.partial_build import GroupSplit
 from graphparity.fastpath.proving.group_memory import (
     image_of,
     is_inside,
@@ -60,6 +61,7 @@ class VerifyingModelState:
     plugged: Any
     graphs: Any
     fork_decision: ForkDecision
+    _split: GroupSplit
     _specialization: Any
     max_model_len: int
     _fresh: Mapping[GraphKey, Any]
@@ -123,7 +125,7 @@ class VerifyingModelState:
         bounds = worst_case_bounds(key, self.max_model_len)
         as_recorded = eager(replace(input_batch, seq_lens_cpu_upper_bound=bounds))
         as_eager, is_fresh = eager(input_batch), key in self._fresh
-        if len(self.fork_decision.branches) > 1:
+        if self._split.refused or len(self.fork_decision.branches) > 1:
             replayed = as_serial(replayed, as_eager, poisoned, memory)
         problems = [
             *self._step_problems(input_batch, key, memory),
