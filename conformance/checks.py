@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from graphparity.conformance import comparer
+from graphparity.conformance.attention_groups import refused_groups
 from graphparity.conformance.comparer import Difference, Leaf
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
@@ -33,27 +34,12 @@ from graphparity.conformance.memory import (
 from graphparity.conformance.parity_errors import raise_differences
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.proving.fresh_memory import (
     build_over_fills,
     define_as,
 )
-
-
-@dataclass
-class Tally:
-    """What a run has checked so far."""
-
-    batches: int = 0
-    decode_steps: int = 0
-    """Steps that a replay should have served."""
-    steps_replayed: int = 0
-    fields_compared: int = 0
-
-    def count_batch(self, num_fields: int) -> None:
-        """Count one checked batch of ``num_fields`` compared fields."""
-        self.batches += 1
-        self.fields_compared += num_fields
 
 
 @dataclass(frozen=True)
@@ -113,7 +99,7 @@ def check_next_step(
     def call() -> str:
         return f"check_history(load_subject({subject.name!r}), {[*before, step]!r})"
 
-    _check(subject, step, tally, call, f", item {len(before) + 1} of a history")
+    _check(subject, step, tally, call, len(before) + 1)
 
 
 def bring_about(subject: Subject, event: Event) -> None:
@@ -135,7 +121,7 @@ def _check(
     step: Step,
     tally: Tally | None,
     call: Callable[[], str],
-    where: str = "",
+    item: int | None = None,
 ) -> None:
     staged = stage(subject, step)
     poison_outputs(subject, step)
@@ -156,11 +142,44 @@ def _check(
         found += _place_differences(subject, step, actual, expected)
     if found:
         title = "the state under test against the eager build"
-        raise_differences(subject, step, found, title=title, call=call(), where=where)
+        raise_differences(subject, step, found, title=title, call=call(), item=item)
     if tally is not None:
-        tally.decode_steps += isinstance(step, DecodeBatch)
-        tally.steps_replayed += actual.num_replays
-        tally.count_batch(len(expected.leaves) + len(expected.image))
+        _count(subject, step, actual, expected, tally)
+
+
+def _count(
+    subject: Subject, step: Step, actual: BuiltStep, expected: BuiltStep, tally: Tally
+) -> None:
+    """Count a step that passed, by key and group, and what its recording froze."""
+    groups = subject.group_of_path
+    num_fields = groups.count([*expected.leaves, *expected.image])
+    if not isinstance(step, DecodeBatch):
+        tally.count_batch(None, num_fields)
+        return
+    refused = refused_groups(subject.state)
+    recorded = [
+        name
+        for index, names in enumerate(groups.of_kv_cache_group)
+        if index not in refused
+        for name in names
+    ]
+    tally.count_batch(step.key, num_fields)
+    tally.count_decode_step(step.key, actual.num_replays, recorded)
+    for path, leaf in actual.leaves.items():
+        layer = groups.layer_of(path)
+        if layer is not None and groups[path] in recorded:
+            name = path.removeprefix(layer).removeprefix(".")
+            tally.note_frozen(step.key, groups[path], name, _shown(leaf))
+
+
+def _shown(leaf: Leaf) -> str:
+    """What the metadata's reader finds on the host: a value, or a tensor's layout."""
+    if leaf.place is None:
+        return repr(leaf.value)
+    _, shape, _, dtype = leaf.place
+    if leaf.is_host:
+        return repr(leaf.value.tolist())
+    return f"{str(dtype).removeprefix('torch.')}{[*shape]}"
 
 
 def _build_eagerly(

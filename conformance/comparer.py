@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.proving.group_memory import same_content
 
 _MAX_SHOWN = 6
@@ -41,10 +42,6 @@ BOUND_AFFECTING_FIELDS = {
 """Fields and buffers that follow a bound on the device, each with the reason. They may
 be as an eager build with the recording's bounds leaves them, and in no other way unlike
 the eager build."""
-
-
-class ParityError(AssertionError):
-    """Two builds of one step differ; the message lists every path."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +83,44 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.actual}, but should be {self.expected}"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """What a comparison found, and how to see it again."""
+
+    subject: str
+    title: str
+    """What was compared with what."""
+    found: tuple[Difference, ...]
+    groups: tuple[str, ...]
+    """The attention group that each difference is of."""
+    key: GraphKey | None = None
+    """Of the step, if it is a decode step of a key."""
+    item: int | None = None
+    """The step's place in a history, from 1; None outside histories."""
+    step: str = ""
+    """The step's description; "" where no step repeats the comparison."""
+    repeat: str = ""
+    """Python that compares it again; "" where nothing does."""
+
+    def __str__(self) -> str:
+        key = f" [{self.key}]" if self.key is not None else ""
+        where = f", item {self.item} of a history" if self.item is not None else ""
+        title = f"{self.title} of {self.subject}{key}{where}"
+        lines = [f"  {difference}" for difference in self.found]
+        if self.repeat:
+            repeat = self.repeat.splitlines()
+            lines += ["To repeat it:", *(f"  {line}" for line in repeat)]
+        return "\n".join([f"{len(self.found)} difference(s): {title}", *lines])
+
+
+class ParityError(AssertionError):
+    """Two builds of one step differ; the message lists every path."""
+
+    def __init__(self, mismatch: Mismatch) -> None:
+        super().__init__(str(mismatch))
+        self.mismatch = mismatch
 
 
 def leaves(attn_metadata: Any) -> dict[str, Leaf]:

@@ -19,7 +19,6 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.results import SubjectResult
 
 _POLL_SECONDS = 0.5
@@ -42,7 +41,9 @@ class SuiteRun:
         self._output_path = progress_path.with_suffix(".out")
         self._options = pytest_options
         self._process: subprocess.Popen[bytes] | None = None
-        self._progress: dict[str, Any] = {"tests": 0, "done": 0, "failed": 0}
+        self._progress: dict[str, Any] = {
+            **{"asked": [*subjects], "tests": 0, "done": 0, "failed": 0}
+        }
 
     def start(self) -> None:
         """Start the process."""
@@ -93,10 +94,7 @@ class SuiteRun:
     @property
     def results(self) -> list[SubjectResult]:
         """What was proved so far."""
-        return [
-            SubjectResult(**{**row, "tally": Tally(**row["tally"])})
-            for row in self._progress.get("results", ())
-        ]
+        return [SubjectResult.of_json(row) for row in self._progress.get("results", ())]
 
     def refresh(self) -> dict[str, Any]:
         """Read the suite's progress and output."""
@@ -105,6 +103,14 @@ class SuiteRun:
         if self._output_path.exists():
             self.output = self._output_path.read_text(errors="replace")
         return self._progress
+
+    @property
+    def progress(self) -> dict[str, Any]:
+        """What ``--progress-file`` held last, and what a suite that ended by itself
+        and did not pass printed.
+        """
+        failed = self.started and not self.running and not self.passed
+        return {**self._progress, "output": self.output if failed else ""}
 
     def stop(self) -> None:
         """End the process if it is at work."""

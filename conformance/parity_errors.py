@@ -2,9 +2,11 @@
 
 from collections.abc import Collection
 
-from graphparity.conformance.comparer import Difference, ParityError
+from graphparity.conformance.comparer import Difference, Mismatch, ParityError
 from graphparity.conformance.decode_batches import DecodeBatch, Step
 from graphparity.conformance.subjects.subject import Subject
+
+_REPEAT = "from graphparity.conformance.repeat import *"
 
 
 def raise_differences(
@@ -14,7 +16,7 @@ def raise_differences(
     *,
     title: str,
     call: str,
-    where: str = "",
+    item: int | None = None,
 ) -> None:
     """Raise ``ParityError`` with every difference and a snippet that repeats it.
 
@@ -24,18 +26,21 @@ def raise_differences(
         found: the differences; none raises nothing.
         title: what was compared with what.
         call: the call that compares it again.
-        where: the step's place in a history.
+        item: the step's place in a history, from 1; None outside histories.
     """
     if not found:
         return
-    lines = "\n".join(f"  {difference}" for difference in found)
-    key = f" [{step.key}]" if isinstance(step, DecodeBatch) else ""
     raise ParityError(
-        f"{len(found)} difference(s): {title} of {subject.name}{key}{where}\n"
-        f"{lines}\n"
-        "To repeat it:\n"
-        "  from graphparity.conformance.repeat import *\n"
-        f"  {call}"
+        Mismatch(
+            subject.name,
+            title,
+            tuple(found),
+            _groups(subject, found),
+            key=step.key if isinstance(step, DecodeBatch) else None,
+            item=item,
+            step=repr(step),
+            repeat=f"{_REPEAT}\n{call}",
+        )
     )
 
 
@@ -48,7 +53,9 @@ def raise_found(subject: Subject, title: str, found: Collection[Difference]) -> 
         found: the differences; none raises nothing.
     """
     if found:
-        lines = "\n".join(f"  {difference}" for difference in found)
-        raise ParityError(
-            f"{len(found)} difference(s): {title} of {subject.name}\n{lines}"
-        )
+        groups = _groups(subject, found)
+        raise ParityError(Mismatch(subject.name, title, tuple(found), groups))
+
+
+def _groups(subject: Subject, found: Collection[Difference]) -> tuple[str, ...]:
+    return tuple(subject.group_of_path[it.path] for it in found)

@@ -3,12 +3,13 @@
 from hypothesis import given, settings
 
 from graphparity.conformance.capture_check import captures_read_compared_memory
-from graphparity.conformance.checks import Tally, check_history
+from graphparity.conformance.checks import check_history
 from graphparity.conformance.decode_batches import Step, histories
 from graphparity.conformance.memory import image_of, restore
 from graphparity.conformance.partly_recorded import partly_recorded
 from graphparity.conformance.recorded_anew import recorded_groups
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 
 NUM_KEYS = 4
 """Keys recorded for each refused group, over the range of the subject's."""

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from graphparity.conformance.recorded_anew import recorded_anew, refused_groups
+from graphparity.conformance.attention_groups import refused_groups
+from graphparity.conformance.recorded_anew import recorded_anew
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
@@ -15,7 +16,7 @@ def partly_recorded(
     eagerly, besides those that are refused already; it shares memory with the
     subject's own as ``recorded_anew`` says.
     """
-    refused = {*refused, *refused_groups(subject)}
+    refused = {*refused, *refused_groups(subject.state)}
 
     def judge(state: object, attn_groups: list[Any]) -> Mapping[int, bool]:
         return {index: index not in refused for index in range(len(attn_groups))}

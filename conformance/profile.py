@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphparity.conformance.capture_check import captures_read_compared_memory
-from graphparity.conformance.checks import Tally, check_history, check_step
+from graphparity.conformance.checks import check_history, check_step
 from graphparity.conformance.comparer import Difference
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
@@ -36,6 +36,7 @@ from graphparity.conformance.recording_again import (
 from graphparity.conformance.reference_check import check_eager_equals_reference
 from graphparity.conformance.state_machine import run_state_machine
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 NUM_LIVES, NUM_RULES = 8, 30

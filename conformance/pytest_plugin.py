@@ -2,11 +2,13 @@
 
 Load it with ``-p graphparity.conformance.pytest_plugin``. It parametrizes tests
 over subjects and graph keys, keeps the tally, prints it as a table, and fails a
-session that replayed nothing.
+session that replayed nothing. What it writes to ``--progress-file`` at each test's end
+is all that a report is made of.
 """
 
 import json
-from collections.abc import Generator, Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
@@ -16,7 +18,8 @@ import hypothesis
 import pytest
 
 from graphparity.conformance.builders.cases import CASES, CPU_ONLY
-from graphparity.conformance.checks import Tally
+from graphparity.conformance.environment import environment
+from graphparity.conformance.failures import Failure, failures_of
 from graphparity.conformance.results import SubjectResult, print_results
 from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.subjects.registry import (
@@ -27,7 +30,7 @@ from graphparity.conformance.subjects.registry import (
     subject_maker,
 )
 from graphparity.conformance.subjects.subject import Subject
-from graphparity.fastpath.graph_key import GraphKey
+from graphparity.conformance.tally import Tally, key_id
 
 DEFAULT_FAMILY = "torch-decode"
 DEFAULT_RECORDER = "emulated"
@@ -42,24 +45,53 @@ class ConformanceSession:
         self.results: dict[str, SubjectResult] = {}
         self._progress_path: str | None = config.getoption("--progress-file")
         self._num_tests = self._num_done = self._num_failed = 0
+        self._asked = subject_names(config)
+        self._environment = environment(self.recorder)
+        self._environment["random batches a key"] = str(
+            config.getoption("--max-examples")
+        )
+        self._tests: dict[str, Counter[str]] = {}
+        self._failures: list[Failure] = []
+        self._exit_status: int | None = None
 
     def result(self, subject: Subject) -> SubjectResult:
         """The running result of ``subject``."""
         return self.results.setdefault(
             subject.name,
-            SubjectResult(subject.name, self.recorder, len(subject.graph_keys)),
+            SubjectResult(
+                subject.name,
+                self.recorder,
+                len(subject.graph_keys),
+                key_ids=[key_id(key) for key in subject.graph_keys],
+                groups=subject.group_of_path.names,
+            ),
         )
 
-    def collected(self, num_tests: int) -> None:
-        """Note how many tests there are."""
-        self._num_tests = num_tests
+    def collected(self, items: Sequence[pytest.Item]) -> None:
+        """Note the tests that there are."""
+        self._num_tests = len(items)
+        for item in items:
+            self._tests_of(item)["tests"] += 1
         self._report_progress()
 
-    def finished(self, failed: bool) -> None:
-        """Note one test's end."""
+    def finished(self, item: pytest.Item, error: BaseException | None) -> None:
+        """Note one test's end, and the error that it failed with."""
         self._num_done += 1
-        self._num_failed += failed
+        self._tests_of(item)["done"] += 1
+        if error is not None:
+            self._num_failed += 1
+            self._tests_of(item)["failed"] += 1
+            name = f"{item.path.name}::{item.name}"
+            self._failures += failures_of(name, _subject_of(item), error)
         self._report_progress()
+
+    def ended(self, exit_status: int) -> None:
+        """Note that the session reached its end, and how."""
+        self._exit_status = exit_status
+        self._report_progress()
+
+    def _tests_of(self, item: pytest.Item) -> Counter[str]:
+        return self._tests.setdefault(_subject_of(item), Counter(tests=0))
 
     def replayed_nothing(self) -> list[str]:
         """The subjects of which decode steps were checked but none was replayed."""
@@ -77,6 +109,11 @@ class ConformanceSession:
             "done": self._num_done,
             "failed": self._num_failed,
             "results": [asdict(result) for result in self.results.values()],
+            "asked": self._asked,
+            "environment": self._environment,
+            "tests_of": self._tests,
+            "failures": [asdict(failure) for failure in self._failures],
+            "exit_status": self._exit_status,
         }
         target = Path(self._progress_path)
         draft = target.with_suffix(".part")
@@ -208,7 +245,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         subjects = [it for it in subjects if it.reference is not None]
     if "key" in metafunc.fixturenames:
         cases = [
-            pytest.param(subject, key, id=f"{subject.name}-{_key_id(key)}")
+            pytest.param(subject, key, id=f"{subject.name}-{key_id(key)}")
             for subject in subjects
             for key in subject.graph_keys
         ]
@@ -228,7 +265,7 @@ def tally(subject: Subject, request: pytest.FixtureRequest) -> Iterator[Tally]:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Tell how many tests there are."""
-    session.config.stash[SESSION].collected(len(session.items))
+    session.config.stash[SESSION].collected(session.items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -238,7 +275,8 @@ def pytest_runtest_makereport(
     """Tell of each test's end."""
     report = yield
     if report.when == "call" or (report.when == "setup" and not report.passed):
-        item.config.stash[SESSION].finished(report.failed)
+        error = call.excinfo.value if report.failed and call.excinfo else None
+        item.config.stash[SESSION].finished(item, error)
     return report
 
 
@@ -258,8 +296,10 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A session that replayed nothing has failed."""
-    if session.config.stash[SESSION].replayed_nothing():
+    conformance = session.config.stash[SESSION]
+    if conformance.replayed_nothing():
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    conformance.ended(int(session.exitstatus))
 
 
 def subject_names(config: pytest.Config) -> list[str]:
@@ -304,5 +344,9 @@ def _load_subjects(config: pytest.Config) -> list[Subject]:
         pytest.exit(f"ERROR: {error}", pytest.ExitCode.USAGE_ERROR)
 
 
-def _key_id(key: GraphKey) -> str:
-    return "x".join(map(str, key))
+def _subject_of(item: pytest.Item) -> str:
+    """The name of the subject that a test is of; "" for a test of none."""
+    parameters = getattr(item, "callspec", None)
+    named = parameters.params if parameters is not None else {}
+    subject = named.get("subject", named.get("shortest_subject", ""))
+    return str(getattr(subject, "name", subject))

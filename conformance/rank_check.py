@@ -10,13 +10,14 @@ tokens of any.
 import os
 from unittest import mock
 
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import check_step
 from graphparity.conformance.comparer import Difference
 from graphparity.conformance.decode_batches import UnrecordedBatch
 from graphparity.conformance.parity_errors import raise_found
 from graphparity.conformance.recording_again import batch_of, nodes_of, recordings_of
 from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 REQUESTS_OF_RANKS = ((3, 5), (1, 8), (2, 2), (5, 3))

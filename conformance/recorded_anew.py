@@ -8,6 +8,7 @@ and where the metadata finds them. The values found there may not.
 from dataclasses import replace
 from typing import Any
 
+from graphparity.conformance.attention_groups import refused_groups
 from graphparity.conformance.capture_check import rungs
 from graphparity.conformance.checks import is_outside, span
 from graphparity.conformance.comparer import leaves
@@ -28,13 +29,7 @@ def recorded_groups(subject: Subject) -> list[int]:
     """
     if not hasattr(subject.state, "_specialization"):
         return []
-    return sorted({*range(len(subject.attn_groups))} - refused_groups(subject))
-
-
-def refused_groups(subject: Subject) -> set[int]:
-    """The groups that the subject's own judge refuses."""
-    split = getattr(subject.state, "_split", None)
-    return set() if split is None else {*split.refused}
+    return sorted({*range(len(subject.attn_groups))} - refused_groups(subject.state))
 
 
 def forked(subject: Subject, keys: tuple[GraphKey, ...], **changes: Any) -> Subject:

@@ -8,11 +8,12 @@ host or in a pool must not change the second.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import check_step
 from graphparity.conformance.comparer import Difference
 from graphparity.conformance.decode_batches import DecodeBatch, UnrecordedBatch
 from graphparity.conformance.parity_errors import raise_found
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.metadata_graphs import Recording
 

@@ -12,13 +12,14 @@ from typing import Any
 import torch
 
 from graphparity.conformance import comparer
-from graphparity.conformance.checks import Tally, poison_outputs
+from graphparity.conformance.checks import poison_outputs
 from graphparity.conformance.comparer import Leaf
-from graphparity.conformance.decode_batches import Step
+from graphparity.conformance.decode_batches import DecodeBatch, Step
 from graphparity.conformance.memory import image_of, restore
 from graphparity.conformance.parity_errors import raise_differences
 from graphparity.conformance.staging import StagedStep, stage
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.reference.padding import Padding, live_of, padding_of
 
 
@@ -58,7 +59,8 @@ def check_eager_equals_reference(
         ),
     )
     if tally is not None:
-        tally.count_batch(len(expected))
+        key = step.key if isinstance(step, DecodeBatch) else None
+        tally.count_batch(key, subject.group_of_path.count(expected))
 
 
 def _eager_leaves(subject: Subject, staged: StagedStep) -> dict[str, Leaf]:

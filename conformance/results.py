@@ -1,12 +1,13 @@
 """What was proved of each subject, as a table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from graphparity.conformance.checks import Tally
+from graphparity.conformance.tally import Tally
 
 _WIDTH = 112
 """Columns that the longest subject's row takes."""
@@ -21,6 +22,15 @@ class SubjectResult:
     keys: int
     tally: Tally = field(default_factory=Tally)
     seconds: float = 0.0
+    key_ids: list[str] = field(default_factory=list)
+    """``key_id`` of every recorded key, largest first."""
+    groups: list[str] = field(default_factory=list)
+    """The attention groups, in the order of the KV-cache groups."""
+
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> "SubjectResult":
+        """The row whose ``dataclasses.asdict`` is ``row``."""
+        return cls(**{**row, "tally": Tally.of_json(row["tally"])})
 
 
 def print_results(results: Iterable[SubjectResult]) -> None:

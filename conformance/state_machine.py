@@ -16,7 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from graphparity.conformance.checks import Tally, bring_about, check_next_step
+from graphparity.conformance.checks import bring_about, check_next_step
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
     DummyBatch,
@@ -32,6 +32,7 @@ from graphparity.conformance.decode_batches import (
 from graphparity.conformance.memory import image_of, restore
 from graphparity.conformance.request_pool import Request, RequestPool
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 Data = Any

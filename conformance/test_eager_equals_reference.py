@@ -5,8 +5,8 @@ field; that of decode steps is checked where they are replayed.
 import pytest
 
 from graphparity.conformance import profile
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 
 pytestmark = pytest.mark.needs_reference
 

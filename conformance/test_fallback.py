@@ -1,9 +1,10 @@
 """A step that no recording may serve is built eagerly, and equals eager."""
 
 from graphparity.conformance import profile
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import check_step
 from graphparity.conformance.decode_batches import DummyBatch
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 # check_step itself fails if one of these steps is replayed.

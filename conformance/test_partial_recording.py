@@ -2,10 +2,10 @@
 
 import pytest
 
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.partial_check import any_group_can_be_built_eagerly
 from graphparity.conformance.recorded_anew import recorded_groups
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 
 
 def test_any_group_can_be_built_eagerly(subject: Subject, tally: Tally) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.rank_check import ranks_agree
 from graphparity.conformance.recording_again import recorded_again_as_the_first_time
 from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ is what the reference says.
 
 from graphparity.conformance import profile
 from graphparity.conformance.capture_check import captures_read_compared_memory
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.subjects.subject import Subject
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from graphparity.conformance import profile
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
+from graphparity.conformance.tally import Tally
 
 VLLM_LIVES = {False: (4, 12), True: (2, 12)}
 """Whether recordings are renewed -> lives, and the rules of each, of subjects made of

@@ -12,11 +12,11 @@ import hypothesis.core
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.errors import Flaky
 
-from graphparity.conformance.checks import Tally
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.faults.fault import MAKING, Fault
 from graphparity.conformance.profile import PROFILE
 from graphparity.conformance.subjects.registry import fresh_subject
+from graphparity.conformance.tally import Tally
 
 MAX_EXAMPLES = 10
 """Batches a key, as in CI."""

@@ -6,10 +6,12 @@ really replayed is told by the recorder it was given, never by the state.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
 
+from graphparity.conformance.attention_groups import GroupOfPath
 from graphparity.conformance.decode_batches import StepLimits
 from graphparity.conformance.memory import Memory
 from graphparity.fastpath.graph_key import Dispatch, GraphKey
@@ -194,6 +196,11 @@ class Subject:
     """Nodes whose absence nothing can show in a key without padding."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
+
+    @cached_property
+    def group_of_path(self) -> GroupOfPath:
+        """The attention group of each metadata field and each buffer."""
+        return GroupOfPath(self.attn_groups)
 
     def __repr__(self) -> str:
         return f"<Subject {self.name}>"

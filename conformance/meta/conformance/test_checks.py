@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from graphparity.conformance.checks import Tally, check_history, check_step
+from graphparity.conformance.checks import check_history, check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import (
     DecodeBatch,
@@ -22,6 +22,7 @@ from graphparity.conformance.reference_check import check_eager_equals_reference
 from graphparity.conformance.subjects.registry import fresh_subject
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_decode import torch_decode
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 Maker = Callable[[str, int, str], Subject]

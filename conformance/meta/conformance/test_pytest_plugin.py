@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -74,6 +75,28 @@ def test_sound_subject_passes_with_a_table_and_progress(
     assert (row["subject"], row["keys"]) == ("torch-decode:1", 8)
     assert row["tally"]["steps_replayed"] > 8
     assert not (pytester.path / "progress.part").exists()
+    assert progress["exit_status"] == 0
+    assert progress["asked"] == ["torch-decode:1"]
+    assert progress["tests_of"]["torch-decode:1"]["done"] == progress["done"]
+    assert progress["environment"]["GPU"] == "none: emulated recorder"
+    assert row["groups"] == ["compressor", "sliding_window"]
+    assert len(row["key_ids"]) == 8
+    assert_cells_add_up(row)
+    frozen = row["tally"]["frozen"]["sliding_window"]
+    assert frozen["num_decodes"]["3x4x3x4"] == "4"
+    assert frozen["seq_lens"]["3x4x3x4"] == "int32[4]"
+
+
+def assert_cells_add_up(row: dict[str, Any]) -> None:
+    """Every field is counted in one cell; a replay builds each group once."""
+    tally = row["tally"]
+    cells = [
+        (group, cell) for row in tally["cells"].values() for group, cell in row.items()
+    ]
+    assert sum(it["fields_compared"] for _, it in cells) == tally["fields_compared"]
+    for group in row["groups"]:
+        replayed = [it["steps_replayed"] for name, it in cells if name == group]
+        assert sum(replayed) == tally["steps_replayed"]
 
 
 def test_subject_that_never_replays_fails(pytester: pytest.Pytester) -> None:
@@ -93,6 +116,18 @@ def test_subject_that_never_replays_fails(pytester: pytest.Pytester) -> None:
     )
     progress = json.loads((pytester.path / "progress.json").read_text())
     assert (progress["tests"], progress["done"], progress["failed"]) == (1, 1, 1)
+    assert progress["exit_status"] == pytest.ExitCode.TESTS_FAILED
+    (failure,) = progress["failures"]
+    assert failure["key"] == "3x4x3x4"
+    assert failure["test"].startswith("test_replay_equals_eager.py::")
+    assert failure["step"].startswith("DecodeBatch(key=GraphKey(num_reqs=3")
+    assert f"check_step(load_subject('{failure['subject']}')" in failure["repeat"]
+    assert {
+        "path": "replays of a recording",
+        "group": "shared",
+        "actual": "0",
+        "expected": "1",
+    } in failure["found"]
 
 
 @pytest.mark.usefixtures("hypothesis_profile")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from graphparity.conformance.checks import Tally, check_step
+from graphparity.conformance.checks import check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import DecodeBatch
 from graphparity.conformance.faults.catalogue import FAULTS as PLANTED_FAULTS
@@ -16,6 +16,7 @@ from graphparity.conformance.staging import stage
 from graphparity.conformance.state_machine import run_state_machine
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.subjects.torch_decode import torch_decode
+from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
 Maker = Callable[[str, int, str], Subject]
