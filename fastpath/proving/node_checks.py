@@ -28,8 +28,9 @@ class CapturedNodes:
 
 
 def captured_nodes(graph: RecordedGraph) -> CapturedNodes:
-    """The nodes of ``graph``."""
-    return CapturedNodes(tuple(graph.node_parameters()), tuple(graph.pool_spans()))
+    """The nodes of ``graph``; without one, nothing points into its memory."""
+    nodes = tuple(graph.node_parameters())
+    return CapturedNodes(nodes, tuple(graph.pool_spans()) if nodes else ())
 
 
 def same_for_all_host_values(

@@ -8,6 +8,7 @@ the current stream. Side streams are kept from the first warm-up on.
 
 import importlib.util
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -66,19 +67,26 @@ class CudaBuildGraph:
 
     def node_parameters(self) -> tuple[NodeParameters, ...]:
         """The parameters of every node; bytes, as only a kernel knows their meaning."""
-        spans = [
-            (segment["address"], segment["address"] + segment["total_size"])
-            for segment in _memory_snapshot()
-        ]
+        if not self._nodes:
+            return ()
+        spans = [_span(segment) for segment in self._segments]
         return tuple(node.parameters(spans) for node in self._nodes)
 
     def pool_spans(self) -> tuple[tuple[int, int], ...]:
         """The address ranges of the graph pool, which other graphs may share."""
         return tuple(
-            (segment["address"], segment["address"] + segment["total_size"])
-            for segment in _memory_snapshot()
+            _span(segment)
+            for segment in self._segments
             if tuple(segment["segment_pool_id"]) == tuple(self._pool)
         )
+
+    @cached_property
+    def _segments(self) -> list[dict[str, Any]]:
+        """The allocator's segments when they were first asked for: whatever the graph
+        points to was there at its capture, and listing them takes milliseconds.
+        """
+        segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
+        return segments
 
     def describe(self) -> list[str]:
         """One line for each node."""
@@ -199,10 +207,9 @@ class CudaRecorder:
         self._take_new_pool()
 
 
-def _memory_snapshot() -> list[dict[str, Any]]:
-    """The allocator's segments."""
-    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot()
-    return segments
+def _span(segment: dict[str, Any]) -> tuple[int, int]:
+    """The addresses of a segment of the allocator: the first, and the one after."""
+    return segment["address"], segment["address"] + segment["total_size"]
 
 
 def _refuse_replay() -> None:
