@@ -29,10 +29,11 @@ ENVIRONMENT = {
 MAX_MODEL_LEN, MAX_NUM_SEQS = 8192, 64
 LONGEST_PROMPT = 200
 FORWARDS = 50
+NUM_DRAFTS = 3
 CAPTURE_SIZES = [1, 2, 4, 8, 16, 32, 64]
 SPECULATION = {
     "method": "ngram",
-    "num_speculative_tokens": 3,
+    "num_speculative_tokens": NUM_DRAFTS,
     "prompt_lookup_max": 4,
     "prompt_lookup_min": 2,
 }
@@ -49,12 +50,30 @@ class Configuration:
     is_compiled: bool = False
     """Whether the model is compiled, as vLLM does by default: fewer kernels, so that
     the GPU waits for the host sooner."""
+    drafts: str = ""
+    """How a draft model drafts: "eagle" by the shape named after the target, "mtp" by
+    the target's own module; "" without one."""
 
     @property
     def name(self) -> str:
         """Model, backend, and what else it is."""
         compiled = ["compiled"] if self.is_compiled else []
-        return "/".join([self.model, self.backend, *compiled, *self.extra])
+        drafts = [self.drafts] if self.drafts else []
+        return "/".join([self.model, self.backend, *compiled, *drafts, *self.extra])
+
+    def write(self, folder: Path) -> dict[str, Any]:
+        """Write the models into ``folder``; returns vLLM's settings of the drafts."""
+        write_model(self.model, folder)
+        if not self.drafts:
+            return {}
+        speculation: dict[str, Any] = {
+            "method": self.drafts,
+            "num_speculative_tokens": NUM_DRAFTS,
+        }
+        if self.drafts == "eagle":
+            write_model(f"eagle-of-{self.model}", folder / "draft")
+            speculation["model"] = str(folder / "draft")
+        return {"speculative_config": speculation}
 
 
 CONFIGURATIONS = (
@@ -66,6 +85,16 @@ CONFIGURATIONS = (
         "qwen3-0.6b", "FLASH_ATTN", (8,), {"speculative_config": SPECULATION}
     ),
     Configuration("llama-8b", "FLASH_ATTN", (8,)),
+    Configuration("qwen3-0.6b", "FLASH_ATTN", (1, 8), drafts="eagle"),
+    Configuration("deepseek-v3-tiny", "FLASH_ATTN_MLA", (1, 8), drafts="mtp"),
+    Configuration("deepseek-v3-tiny", "FLASHMLA", (1, 8), drafts="mtp"),
+    Configuration("falcon-h1-tiny", "FLASH_ATTN", (1, 8)),
+    Configuration(
+        "deepseek-v41-tiny",
+        "FLASHMLA_SPARSE_DSV41",
+        (1, 8),
+        {"limit_mm_per_prompt": {"image": 0}},
+    ),
 )
 
 
@@ -78,7 +107,7 @@ class Engine:
         register()
         begin = time.perf_counter()
         with tempfile.TemporaryDirectory() as folder:
-            write_model(configuration.model, Path(folder))
+            drafting = configuration.write(Path(folder))
             self._llm = LLM(
                 model=folder,
                 skip_tokenizer_init=True,
@@ -94,6 +123,7 @@ class Engine:
                 },
                 attention_config={"backend": configuration.backend},
                 additional_config={"graphparity": {"mode": "verify"}},
+                **drafting,
                 **configuration.extra,
             )
         self.start_s = time.perf_counter() - begin

@@ -1,8 +1,9 @@
 """Eager and replayed metadata builds in one engine, switched from step to step.
 
-The engine runs in mode ``verify`` in this process. An arm is what its model state's
-``prepare_attn`` is for a while: vLLM's own function, the replaying one of mode
-``replay``, or the verifying one.
+The engine runs in mode ``verify`` in this process. An arm is what its model state has
+for a while in the place of the members that serve a step: vLLM's own functions, those
+of mode ``replay``, or the verifying ones. Only where replay starts are known to be zero
+is their upload spared in every arm.
 """
 
 import time
@@ -16,50 +17,67 @@ from unittest import mock
 import torch
 
 PrepareAttn = Callable[..., Any]
+Arm = Mapping[str, Any]
+"""Member of a model state -> what it is for a while; one is ``prepare_attn``."""
 
 SETTLING_STEPS = 4
 """Steps of a block that are not counted: the host runs ahead of the GPU."""
 
 
-def arms_of(state: Any) -> dict[str, PrepareAttn]:
-    """The three ``prepare_attn`` of a plugged-in state whose mode is ``verify``."""
-    from vllm.v1.worker.gpu.model_states.default import (  # noqa: PLC0415
-        DefaultModelState,
-    )
-
+def arms_of(state: Any) -> dict[str, Arm]:
+    """The three arms of a plugged-in state whose mode is ``verify``."""
     from graphparity.fastpath.vllm_plugin.verify import (  # noqa: PLC0415
         VerifyingModelState,
     )
 
-    replaying: Any = super(VerifyingModelState, state)
+    names = ("prepare_attn", state._specialization.seam.build_method)
+    vllm_s, replaying = _base_of(state), super(VerifyingModelState, state)
+    this: Any = replaying
     return {
-        "eager": partial(DefaultModelState.prepare_attn, state),
-        "replayed": replaying.prepare_attn,
-        "verified": type(state).prepare_attn.__get__(state),
+        "eager": {
+            name: partial(getattr(vllm_s, name), state)
+            for name in names
+            if hasattr(vllm_s, name)
+        },
+        "replayed": {
+            **{name: getattr(this, name) for name in names},
+            "_may_skip_staging": this._may_skip_staging,
+        },
+        "verified": {"prepare_attn": type(state).prepare_attn.__get__(state)},
     }
 
 
+def _base_of(state: Any) -> type[Any]:
+    """The class of vLLM that a plugged-in state specializes."""
+    (base,) = (
+        cls
+        for cls in type(state).__mro__
+        if f"{cls.__module__}.{cls.__qualname__}" == state.plugged.name
+    )
+    return base
+
+
 @contextmanager
-def arm(state: Any, prepare_attn: PrepareAttn) -> Iterator[None]:
-    """While active, ``state`` prepares its metadata by ``prepare_attn``."""
-    vars(state)["prepare_attn"] = prepare_attn
+def arm(state: Any, members: Arm) -> Iterator[None]:
+    """While active, ``state`` serves its steps by ``members``."""
+    vars(state).update(members)
     try:
         yield
     finally:
-        del vars(state)["prepare_attn"]
+        for name in members:
+            vars(state).pop(name, None)
 
 
-def probing(
-    prepare_attn: PrepareAttn, probes: Mapping[Callable[[], object], list[int]]
-) -> PrepareAttn:
-    """``prepare_attn`` behind calls whose nanoseconds are noted: what a launch, or a
-    mere call, costs between the other work of a step, when nothing of it is cached.
+def probing(members: Arm, probes: Mapping[Callable[[], object], list[int]]) -> Arm:
+    """An arm whose steps begin with a call whose nanoseconds are noted: what a launch,
+    or a mere call, costs between the other work of a step, when nothing of it is
+    cached.
 
     Args:
-        prepare_attn: prepares the metadata.
+        members: the arm.
         probes: what is called every step -> its nanoseconds.
     """
-    turns = cycle(probes.items())
+    turns, prepare_attn = cycle(probes.items()), members["prepare_attn"]
 
     def prepare_attn_after_probe(*args: Any, **kwargs: Any) -> Any:
         probe, spans = next(turns)
@@ -68,7 +86,7 @@ def probing(
         spans.append(time.perf_counter_ns() - begin)
         return prepare_attn(*args, **kwargs)
 
-    return prepare_attn_after_probe
+    return {**members, "prepare_attn": prepare_attn_after_probe}
 
 
 class BlockClock:
@@ -93,7 +111,12 @@ class BlockClock:
         self._starts: list[list[int]] = []
         self._arms = arms_of(self._state)
         self._timed = {
-            name: _timed(self._arms[name], spans, self._state._full_mode)
+            name: {
+                **self._arms[name],
+                "prepare_attn": _timed(
+                    self._arms[name]["prepare_attn"], spans, self._state._full_mode
+                ),
+            }
             for name, spans in self.build_ns.items()
         }
 
@@ -174,7 +197,10 @@ class BlockClock:
         self._starts.append([])
         if not self.is_complete:
             name = self._blocks[len(self._starts) - 1]
-            vars(self._state)["prepare_attn"] = self._timed[name]
+            for other in self._timed.values():
+                for member in other:
+                    vars(self._state).pop(member, None)
+            vars(self._state).update(self._timed[name])
 
 
 def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAttn:

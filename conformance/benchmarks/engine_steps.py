@@ -6,6 +6,11 @@ batch size it checks that the tokens of both arms are equal and that every repla
 passes ``verify``, then times blocks of decode steps that alternate between the arms
 (``engine_arms``). The file is written after every row, and rows that it holds are not
 measured again. It exits with 1 if a row could not be measured, or was not equal.
+
+``--only NAME --pairs 4`` measures the configurations whose name contains it, in a
+minute or two: ``eagle`` and ``mtp`` for draft models, ``falcon-h1`` for a hybrid of
+Mamba2 and attention, ``deepseek-v41`` for DeepSeek-V4.1, whose layers need TileLang
+0.1.12 besides what vLLM's wheel holds.
 """
 
 import argparse

@@ -14,6 +14,8 @@ from graphparity.conformance.benchmarks.server_soak import Round, faults
 from graphparity.conformance.benchmarks.timing import summary_of
 from graphparity.conformance.subjects.torch_decode import torch_decode
 from graphparity.fastpath.recorders import EmulatedRecorder, ReplayTimes
+from graphparity.fastpath.seams import Seam
+from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 
 FULL, NONE = object(), object()
 REPORT: dict[str, Any] = {
@@ -97,7 +99,10 @@ def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     def prepare(name: str) -> Any:
         return lambda *args: served.append(name)
 
-    arms = {name: prepare(name) for name in ("eager", "replayed", "verified")}
+    arms = {
+        name: {"prepare_attn": prepare(name)}
+        for name in ("eager", "replayed", "verified")
+    }
     monkeypatch.setattr(engine_arms, "arms_of", lambda state: arms)
     monkeypatch.setattr(torch.cuda.Event, "synchronize", lambda event: None)
     state = SimpleNamespace(_full_mode=FULL)
@@ -129,11 +134,53 @@ def test_a_clock_alternates_the_arms_in_blocks(monkeypatch: pytest.MonkeyPatch) 
     assert "prepare_attn" not in vars(state)
 
 
+def test_an_arm_is_all_members_of_a_step() -> None:
+    """Vllm's own functions, or those of mode ``replay``; nothing of an arm stays."""
+    state = _verifying_state()
+    arms = engine_arms.arms_of(state)
+    served: dict[str, Any] = {}
+    for name, members in arms.items():
+        with engine_arms.arm(state, members):
+            served[name] = state.prepare_attn()
+    assert served == {"eager": "own", "replayed": "replay", "verified": "verify"}
+    assert state.prepare_attn() == "verify"
+    assert set(vars(state)) == {"plugged", "_specialization"}
+
+
+def _verifying_state() -> Any:
+    """A plugged-in state that stages, and builds in a method of its own."""
+
+    class Own:
+        def prepare_attn(self) -> Any:
+            this: Any = self
+            return this.build()
+
+        def build(self) -> str:
+            return "own"
+
+    class Replaying(Own):
+        _may_skip_staging = True
+
+        def build(self) -> str:
+            return "replay"
+
+    class Verifying(VerifyingModelState, Replaying):
+        def __init__(self) -> None:
+            name = f"{Own.__module__}.{Own.__qualname__}"
+            self.plugged = SimpleNamespace(name=name)
+            self._specialization = SimpleNamespace(seam=Seam("build"))
+
+        def build(self) -> str:
+            return "verify"
+
+    return Verifying()
+
+
 def test_a_clock_that_ran_too_short_is_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It names how far it got."""
-    arms = dict.fromkeys(("eager", "replayed"), print)
+    arms = {name: {"prepare_attn": print} for name in ("eager", "replayed")}
     monkeypatch.setattr(engine_arms, "arms_of", lambda state: arms)
     runner = SimpleNamespace(model_state=SimpleNamespace(_full_mode=FULL))
     clock = BlockClock(runner, num_pairs=1, block_steps=9)
