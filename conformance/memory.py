@@ -49,9 +49,23 @@ def poison(memory: Memory, paths: Iterable[str], seed: int, num_rows: int) -> No
         tensor.copy_(values % 2 if tensor.dtype is torch.bool else values)
 
 
-def poison_against(memory: Memory, paths: Iterable[str], image: MemoryImage) -> None:
-    """Fill the buffers at ``paths`` so that no element has its value in ``image``:
-    0 becomes 1, everything else becomes 0.
+def poison_against(
+    memory: Memory,
+    paths: Iterable[str],
+    image: MemoryImage,
+    *,
+    keeps_size: bool = False,
+) -> None:
+    """Fill the buffers at ``paths`` so that no element has its value in ``image``.
+
+    Args:
+        memory: the buffers by path.
+        paths: those to fill.
+        image: what they shall not hold.
+        keeps_size: each element becomes one more, as a neighbouring step's would be;
+            otherwise 0 becomes 1, and everything else 0.
     """
     for path in paths:
-        memory[path].copy_(image[path] == 0)
+        content = image[path]
+        more = keeps_size and content.dtype is not torch.bool
+        memory[path].copy_(content + 1 if more else content == 0)

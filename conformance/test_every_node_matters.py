@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from graphparity.conformance.decode_batches import DecodeBatch, decode_batches
-from graphparity.conformance.node_removal import unnoticed_nodes
+from graphparity.conformance.node_mutations.removal import unnoticed_nodes
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.fastpath.graph_key import GraphKey
 
@@ -20,6 +20,8 @@ def test_every_node_matters(subject: Subject, key: GraphKey) -> None:
     Only nodes that the subject lists as dead without padding are exempt, and only
     in keys without padding.
     """
+    is_padded = key.num_reqs < key.num_reqs_after_padding
+    dead = () if is_padded else subject.dead_without_padding
     remaining: list[str] | None = None
 
     @settings(
@@ -31,12 +33,10 @@ def test_every_node_matters(subject: Subject, key: GraphKey) -> None:
     def remove_nodes(batch: DecodeBatch) -> None:
         nonlocal remaining
         if remaining != []:
-            remaining = unnoticed_nodes(subject, batch, remaining)
+            found = unnoticed_nodes(subject, batch, remaining)
+            remaining = [it for it in found if not any(node.is_of(it) for node in dead)]
 
     remove_nodes()
-    if key.num_reqs == key.num_reqs_after_padding:
-        dead = subject.dead_without_padding
-        remaining = [n for n in remaining or () if not any(d.is_of(n) for d in dead)]
     assert remaining == [], (
         f"{len(remaining or ())} recorded node(s) of {key} can be removed and "
         f"{MAX_BATCHES} batches show nothing: {remaining}"

@@ -15,6 +15,7 @@ from graphparity.conformance.subjects.deepseek_v41_reference import reference_si
 from graphparity.conformance.subjects.recorders import make_recorder, recorder_kind
 from graphparity.conformance.subjects.subject import (
     DeadNode,
+    IndifferentOperand,
     MeteredRecorder,
     Subject,
     eager_twin,
@@ -66,6 +67,21 @@ DEAD_WITHOUT_PADDING = (
         "aten.clamp_.default",
         "attention/backends/mla/indexer.py",
         "it lifts the negative lengths of empty padded requests to 0",
+    ),
+)
+
+INDIFFERENT_OPERANDS = (
+    IndifferentOperand(
+        "aten.ge.Scalar_out",
+        "attention/backends/mla/sparse_swa.py",
+        "other",
+        "a slot of 0 would lie in block 0, which no request holds",
+    ),
+    IndifferentOperand(
+        "triton:kernel",
+        "model_executor/warmup/jit_warmup_triton_helper.py",
+        "cp_interleave",
+        "one rank of context parallelism holds every position, however interleaved",
     ),
 )
 
@@ -211,6 +227,7 @@ def _subject(
         also_written=ALSO_WRITTEN,
         branch_maps=branch_maps,
         dead_without_padding=DEAD_WITHOUT_PADDING,
+        indifferent_operands=INDIFFERENT_OPERANDS,
         stand_in_fields=frozenset(
             STAND_IN_FIELDS if config.device.type == "cpu" else ()
         ),

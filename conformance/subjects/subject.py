@@ -80,6 +80,8 @@ class MeteredRecorder:
         self.num_captures = 0
         self.num_replays = 0
         self.last_replayed: MeteredGraph | None = None
+        self.graphs: list[MeteredGraph] = []
+        """Those captured and not released."""
         self._built_without_nodes: dict[MeteredGraph, Any] = {}
 
     def warm_up(self, build: Callable[[], object]) -> None:
@@ -95,6 +97,7 @@ class MeteredRecorder:
         graph, built = self._recorder.capture(build)
         self.num_captures += 1
         metered = MeteredGraph(graph, self)
+        self.graphs.append(metered)
         if not graph.num_nodes:
             self._built_without_nodes[metered] = built
         return metered, built
@@ -110,6 +113,7 @@ class MeteredRecorder:
 
     def forget(self, released: MeteredGraph) -> None:
         """Note that a graph was released."""
+        self.graphs = [graph for graph in self.graphs if graph is not released]
         self._built_without_nodes.pop(released, None)
 
     def served_without_launch(self, attn_metadata: Any) -> bool:
@@ -145,6 +149,25 @@ class DeadNode:
     def is_of(self, description: str) -> bool:
         """Whether a node's description is this node's."""
         return f" {self.name} " in description and f"{self.source}:" in description
+
+
+@dataclass(frozen=True)
+class IndifferentOperand:
+    """An operand of a recorded node, another value of which changes no result."""
+
+    node: str
+    """The node's name, or "" for any."""
+    source: str
+    """End of the path of the file that records it, or "" for any."""
+    operand: str
+    reason: str
+
+    def is_of(self, node: str, operand: str) -> bool:
+        """Whether it is this operand of a node, named "NAME [FILE:LINE]"."""
+        name, _, location = node.partition(" [")
+        same_node = self.node in {"", name}
+        same_file = not self.source or f"{self.source}:" in location
+        return same_node and same_file and operand == self.operand
 
 
 @dataclass(frozen=True, repr=False)
@@ -194,6 +217,8 @@ class Subject:
     """Metadata fields whose values come from stand-ins: not compared."""
     dead_without_padding: tuple[DeadNode, ...] = ()
     """Nodes whose absence nothing can show in a key without padding."""
+    indifferent_operands: tuple[IndifferentOperand, ...] = ()
+    """Operands whose other values nothing can show."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
 

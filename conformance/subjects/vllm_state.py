@@ -8,6 +8,7 @@ from typing import Any
 from graphparity.conformance.decode_batches import StepLimits
 from graphparity.conformance.subjects.recorders import make_recorder, recorder_kind
 from graphparity.conformance.subjects.subject import (
+    IndifferentOperand,
     MeteredRecorder,
     Subject,
     eager_twin,
@@ -31,6 +32,46 @@ KERNEL_SCRATCH = frozenset(
     {"softmax_segm_output", "softmax_segm_max", "softmax_segm_expsum"}
 )
 """Buffers of builders that only the forward's kernels write."""
+
+
+_SCHEDULE = "_vllm_fa3_C.get_scheduler_metadata.default"
+INDIFFERENT_OPERANDS = (
+    *(
+        IndifferentOperand(_SCHEDULE, "", name, "the stand-in does not follow it")
+        for name in (
+            "headdim",
+            "headdim_v",
+            "page_size",
+            "max_seqlen_k_new",
+            "causal",
+            "window_size_right",
+            "has_softcap",
+        )
+    ),
+    IndifferentOperand(
+        _SCHEDULE, "", "num_splits", "no split and one split are the same"
+    ),
+    IndifferentOperand(
+        _SCHEDULE,
+        "",
+        "max_seqlen_q",
+        "without a window the stand-in does not follow it",
+    ),
+    IndifferentOperand(
+        _SCHEDULE,
+        "",
+        "max_seqlen_k",
+        "a bound: all that counts is whether the window is shorter",
+    ),
+    IndifferentOperand(
+        "aten.copy_.default",
+        "attention/backends/mamba_attn.py",
+        "non_blocking",
+        "it says when the host goes on, not what is copied",
+    ),
+)
+"""Operands of the stand-in for FlashAttention 3's schedule, whose values are not the
+kernel's, and of recurrent builders."""
 
 
 def deployment_config(query_len: int, recorder: str) -> DeploymentConfig:
@@ -111,6 +152,7 @@ def recorded_subject(
         kv_cache_config=deployment.kv_cache_config,
         memory=device_memory(deployment, state),
         builder_outputs=_builder_outputs(deployment),
+        indifferent_operands=INDIFFERENT_OPERANDS,
     )
 
 

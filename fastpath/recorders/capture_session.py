@@ -6,9 +6,10 @@ that writes it, and writes that back at the end. Memory allocated during the
 capture starts as zeros (indices read from it stay in range) and ends poisoned.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NoReturn
+from functools import partial
+from typing import Any, NoReturn
 
 import torch
 
@@ -99,7 +100,7 @@ class CaptureSession:
         self,
         kind: NodeKind,
         name: str,
-        run: Callable[[], object],
+        run: "partial[Any]",
         *,
         reads: Sequence[torch.Tensor],
         writes: Sequence[torch.Tensor],

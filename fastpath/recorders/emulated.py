@@ -21,7 +21,9 @@ Not modelled:
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 
 import torch
 
@@ -96,6 +98,11 @@ class EmulatedGraph:
         """Number of recorded operations."""
         return len(self.nodes)
 
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The positions in `nodes` in the order of a replay."""
+        return self._order
+
     def describe(self) -> list[str]:
         """Return one line for each node: index, kind, name and the caller's line."""
         return [node.describe() for node in self.nodes]
@@ -137,22 +144,64 @@ class EmulatedGraph:
             IndexError: there is no such node.
             RuntimeError: the graph was released.
         """
-        if self._pool is None:
-            raise RuntimeError(
-                "this EmulatedGraph was released, so it has no nodes; capture it again."
+        self._require_node(index)
+        nodes = self.nodes[:index] + self.nodes[index + 1 :]
+        order = [it - (it > index) for it in self._order if it != index]
+        byte = self._poison_byte if poison_byte is None else poison_byte
+        return self._variant(nodes, order, byte)
+
+    def running(self, index: int, run: "partial[Any]") -> "EmulatedGraph":
+        """Return a graph on the same memory whose node at position `index` does `run`
+        instead, as with another operand.
+
+        Raises:
+            IndexError: there is no such node.
+            RuntimeError: the graph was released.
+        """
+        self._require_node(index)
+        nodes = list(self.nodes)
+        nodes[index] = replace(nodes[index], run=run)
+        return self._variant(nodes, self._order, self._poison_byte)
+
+    def in_order(self, order: Sequence[int]) -> "EmulatedGraph":
+        """Return a graph on the same memory that runs its nodes in that order.
+
+        Args:
+            order: the positions in `nodes`, each once.
+
+        Raises:
+            ValueError: a position is missing, or there twice.
+            RuntimeError: the graph was released.
+        """
+        if sorted(order) != list(range(self.num_nodes)):
+            raise ValueError(
+                f"order {list(order)} does not name each of the {self.num_nodes} nodes "
+                "of this EmulatedGraph once; permute its own `order`."
             )
+        return self._variant(self.nodes, order, self._poison_byte)
+
+    def _require_node(self, index: int) -> None:
+        self._require_pool()
         if not 0 <= index < self.num_nodes:
             raise IndexError(
                 f"index {index} names no node of this EmulatedGraph; "
                 f"use 0 <= index < num_nodes = {self.num_nodes}."
             )
-        nodes = self.nodes[:index] + self.nodes[index + 1 :]
-        order = [it - (it > index) for it in self._order if it != index]
-        byte = self._poison_byte if poison_byte is None else poison_byte
-        return EmulatedGraph(nodes, self._pool, byte, order)
+
+    def _require_pool(self) -> GraphPool:
+        if self._pool is None:
+            raise RuntimeError(
+                "this EmulatedGraph was released, so it has no nodes; capture it again."
+            )
+        return self._pool
+
+    def _variant(
+        self, nodes: Sequence[Node], order: Sequence[int], poison_byte: int
+    ) -> "EmulatedGraph":
+        return EmulatedGraph(nodes, self._require_pool(), poison_byte, order)
 
     def release(self) -> None:
-        """Drop the nodes and the pool; graphs made by `without` keep theirs."""
+        """Drop the nodes and the pool; graphs made from this one keep theirs."""
         self._nodes, self._runs, self._pool = None, (), None
 
 

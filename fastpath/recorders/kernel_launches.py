@@ -118,7 +118,7 @@ def _record_launch(
         args, kwargs = frozen(args, _always), frozen(kwargs, _always)
         fixed = _launch_with_fixed_grid(launch, executor, args, kwargs)
         aliases = list(_kernel_tensors([args, kwargs]))
-    run = functools.partial(launch, fixed, *args, **kwargs)
+    run: functools.partial[Any] = functools.partial(launch, fixed, *args, **kwargs)
     session.record(
         "kernel",
         name,

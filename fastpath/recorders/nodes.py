@@ -40,7 +40,7 @@ class Node:
         location: `file:line` of the caller.
         reads: tensors it may read.
         writes: tensors it may write; a kernel may write any of its arguments.
-        run: runs it again.
+        run: runs it again; it binds every operand, of a kernel behind the executor.
         parameters: what it is given at every replay.
     """
 
@@ -50,7 +50,7 @@ class Node:
     location: str
     reads: tuple[torch.Tensor, ...] = field(repr=False)
     writes: tuple[torch.Tensor, ...] = field(repr=False)
-    run: Callable[[], object] = field(repr=False)
+    run: functools.partial[Any] = field(repr=False)
     parameters: NodeParameters = field(repr=False)
 
     def describe(self) -> str:
@@ -110,7 +110,7 @@ def bound_replay(
     args: Operand,
     kwargs: dict[str, Operand],
     outputs: Sequence[torch.Tensor | None],
-) -> Callable[[], object]:
+) -> functools.partial[Any]:
     """Bind an operation and the memory that its results went to.
 
     Args:

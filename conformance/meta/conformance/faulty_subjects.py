@@ -207,12 +207,56 @@ def follows_told_bound(name: str, query_len: int, recorder: str) -> Subject:
     return _on_both_sides(torch_decode(name, query_len, recorder), _ToldLength)
 
 
-def _on_both_sides(subject: Subject, cls: type[object]) -> Subject:
-    """``subject`` with a sliding-window builder of ``cls``, its eager twin too."""
-    _with_builder(subject, "sliding_window", cls)
-    twin: Any = subject.eager_state
-    twin.sliding_window = _state(subject).sliding_window
+def _on_both_sides(
+    subject: Subject, cls: type[object], attribute: str = "sliding_window"
+) -> Subject:
+    """``subject`` with a builder of ``cls``, its eager twin too."""
+    _with_builder(subject, attribute, cls)
+    setattr(subject.eager_state, attribute, getattr(subject.state, attribute))
     return subject
+
+
+class _BeyondBound(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        built.slot_mapping.clamp_(max=1_000_000)
+        return built
+
+
+def bound_out_of_reach(name: str, query_len: int, recorder: str) -> Subject:
+    """Both sides clamp slots at a bound that none comes near: nothing shows another."""
+    subject = torch_decode(name, query_len, recorder)
+    return _on_both_sides(subject, _BeyondBound, "compressor")
+
+
+class _AddingTwice(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        built.slot_mapping.add_(1)
+        built.slot_mapping.add_(2)
+        return built
+
+
+def order_without_effect(name: str, query_len: int, recorder: str) -> Subject:
+    """Both sides add to the slots twice, which gives the same in either order."""
+    subject = torch_decode(name, query_len, recorder)
+    return _on_both_sides(subject, _AddingTwice, "compressor")
+
+
+class _AddingEqualRow(TorchCompressorBuilder):
+    def build(self, batch: InputBatch, *rest: Operand) -> CompressorMetadata:
+        built = super().build(batch, *rest)
+        built.slot_mapping.add_(self.token_range[0:1].sign())
+        return built
+
+
+def row_without_effect(name: str, query_len: int, recorder: str) -> Subject:
+    """Both sides add the first of a buffer's rows, whose second is equal."""
+    subject = torch_decode(name, query_len, recorder)
+    builder = _state(subject).compressor
+    rows = builder.token_range
+    rows[1] = rows[0]
+    return _on_both_sides(subject, _AddingEqualRow, "compressor")
 
 
 def not_a_subject(name: str, query_len: int, recorder: str) -> str:

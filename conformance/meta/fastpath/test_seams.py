@@ -9,7 +9,7 @@ import pytest
 from graphparity.conformance.checks import check_step
 from graphparity.conformance.comparer import ParityError
 from graphparity.conformance.decode_batches import DecodeBatch, EagerBatch
-from graphparity.conformance.node_removal import unnoticed_nodes
+from graphparity.conformance.node_mutations.removal import unnoticed_nodes
 from graphparity.conformance.subjects.recorders import make_recorder
 from graphparity.conformance.subjects.subject import (
     MeteredRecorder,

@@ -1,6 +1,8 @@
 """A replay does what the build would do, on the memory of the capture."""
 
+import functools
 import gc
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -462,3 +464,27 @@ def test_operations_that_write_no_element_are_no_nodes(
 
     graph, _ = recorder.capture(build)
     assert graph.num_nodes == 1
+
+
+def test_a_node_may_run_otherwise_or_in_another_order(
+    recorder: EmulatedRecorder, x: torch.Tensor, out: torch.Tensor
+) -> None:
+    """On the same memory; the graph itself stays as it was recorded."""
+    graph, _ = recorder.capture(lambda: (out.copy_(x), out.mul_(2), out.add_(1)))
+    expected = [(it + 1) * 2 for it in x.tolist()]
+    graph.in_order([0, 2, 1]).replay()
+    assert out.tolist() == expected
+    graph.running(1, functools.partial(out.mul_, 5)).replay()
+    assert out.tolist() == [it * 5 + 1 for it in x.tolist()]
+    graph.replay()
+    assert (graph.order, out.tolist()) == ((0, 1, 2), [it * 2 + 1 for it in x.tolist()])
+
+
+@pytest.mark.parametrize("order", [[0], [0, 0], [1, 2]])
+def test_an_order_names_each_node_once(
+    recorder: EmulatedRecorder, x: torch.Tensor, out: torch.Tensor, order: list[int]
+) -> None:
+    """The error shows the order and the number of nodes."""
+    graph, _ = recorder.capture(lambda: (out.copy_(x), out.mul_(2)))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(order))} .* the 2 nodes"):
+        graph.in_order(order)
