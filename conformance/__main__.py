@@ -24,6 +24,8 @@ MAIN_RUNS = [
     ("deepseek-v41-hopper",),
     (
         "default-flash-attn:1",
+        "default-flash-attn-off-ladder:1",
+        "default-flash-attn-off-ladder:3",
         "default-flash-attn-window:2",
         "default-flash-attn-two-groups:1",
         "default-triton-attn:1",

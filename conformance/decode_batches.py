@@ -72,6 +72,9 @@ class EagerBatch:
     """A decode step that the runner does not serve by a FULL graph."""
 
     batch: DecodeBatch
+    is_piecewise: bool = False
+    """Whether piecewise graphs serve it: its tokens are padded to those of the key, its
+    requests are not."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from graphparity.conformance.decode_batches import (
     prefills_shaped_like_decodes,
 )
 from graphparity.conformance.known_history import known_history
+from graphparity.conformance.off_ladder import steps_off_the_ladder_are_eager
 from graphparity.conformance.parity_errors import raise_found
 from graphparity.conformance.partial_check import any_group_can_be_built_eagerly
 from graphparity.conformance.rank_check import ranks_agree
@@ -208,6 +209,7 @@ def _eager_steps(subject: Subject, tally: Tally) -> None:
         check_step(subject, DummyBatch(key), tally)
     steps_that_are_not_full_are_eager(subject, tally)
     varlen_steps_are_eager(subject, tally)
+    steps_off_the_ladder_are_eager(subject, tally)
     prefills_are_eager(subject, tally)
     prefills_shaped_like_decodes_are_eager(subject, tally)
 

@@ -72,7 +72,11 @@ def stage(subject: Subject, step: Step) -> StagedStep:
             return dataclasses.replace(staged, input_batch=bounded)
         case EagerBatch():
             rows = _decode_rows(step.batch, pad=False)
-            return _stage_rows(subject, rows, modes.NONE, step.batch.block_ids)
+            mode = modes.PIECEWISE if step.is_piecewise else modes.NONE
+            if step.is_piecewise:
+                padded = step.batch.key.num_tokens_after_padding
+                rows = dataclasses.replace(rows, padded_tokens=padded)
+            return _stage_rows(subject, rows, mode, step.batch.block_ids)
         case PrefillBatch():
             _admit(subject, step)
             mode = modes.FULL if step.full_key else modes.NONE

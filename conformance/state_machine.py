@@ -30,6 +30,10 @@ from graphparity.conformance.decode_batches import (
     sequence_lengths,
 )
 from graphparity.conformance.memory import image_of, restore
+from graphparity.conformance.off_ladder import (
+    key_off_the_ladder,
+    step_off_the_ladder,
+)
 from graphparity.conformance.request_pool import Request, RequestPool
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.tally import Tally
@@ -132,8 +136,10 @@ class EngineLife(RuleBasedStateMachine):
         query_len = self._subject.limits.query_len
         fitting = list(filter(self._fits_decode, self._waiting))
         chosen = self._some(data, fitting, len(fitting))
-        key = self._key(len(chosen))
-        self._prefill(data, chosen, [query_len] * len(chosen), key)
+        # Chunks that no FULL graph holds are served as any other prompt's.
+        self._prefill(
+            data, chosen, [query_len] * len(chosen), self._full_key(len(chosen))
+        )
 
     @precondition(lambda self: any(map(self._can_grow, self._running)))
     @rule(data=st.data(), preempts=st.booleans(), num_steps=st.integers(1, 4))
@@ -192,14 +198,18 @@ class EngineLife(RuleBasedStateMachine):
     def _decode(self, data: Data, batch: list[Request]) -> None:
         query_len = self._subject.limits.query_len
         lengths = tuple(request.length + query_len for request in batch)
+        full_key = self._full_key(len(batch))
         step = DecodeBatch(
-            self._key(len(batch)),
+            full_key or key_off_the_ladder(self._subject, len(batch)),
             lengths,
             tuple(request.index for request in batch),
             data.draw(SEEDS),
             self._pool.hold(batch, lengths),
         )
-        self._check(step if self._is_recorded else UnrecordedBatch(step))
+        if full_key is None:
+            self._check(step_off_the_ladder(self._subject, step))
+        else:
+            self._check(step if self._is_recorded else UnrecordedBatch(step))
         for request in batch:
             accepted = data.draw(st.integers(1, query_len))
             request.length = request.computed = request.length + accepted
@@ -259,5 +269,7 @@ class EngineLife(RuleBasedStateMachine):
         limits = self._subject.limits
         return request.length + limits.query_len <= limits.max_model_len
 
-    def _key(self, num_reqs: int) -> GraphKey:
-        return next(k for k in self._subject.graph_keys if k.num_reqs == num_reqs)
+    def _full_key(self, num_reqs: int) -> GraphKey | None:
+        """None if no FULL graph holds so many requests."""
+        keys = self._subject.graph_keys
+        return next((key for key in keys if key.num_reqs == num_reqs), None)

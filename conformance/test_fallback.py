@@ -3,6 +3,7 @@
 from graphparity.conformance import profile
 from graphparity.conformance.checks import check_step
 from graphparity.conformance.decode_batches import DummyBatch
+from graphparity.conformance.off_ladder import steps_off_the_ladder_are_eager
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
@@ -25,6 +26,11 @@ def test_varlen_steps_are_eager(subject: Subject, tally: Tally) -> None:
     lengths, which no key fixes.
     """
     profile.varlen_steps_are_eager(subject, tally)
+
+
+def test_steps_off_the_ladder_are_eager(subject: Subject, tally: Tally) -> None:
+    """More requests than the last FULL graph holds; most subjects have one for all."""
+    steps_off_the_ladder_are_eager(subject, tally)
 
 
 def test_prefills_are_eager(subject: Subject, tally: Tally) -> None:

@@ -17,7 +17,7 @@ from graphparity.conformance.node_mutations.touched_memory import share_memory
 from graphparity.fastpath.recorders import EmulatedGraph
 
 COMMUTE = "the two nodes share no memory that one of them writes"
-ONE_VALUE = "every row of the buffer holds one value"
+SAME_ROWS = "a row on, the same values lie behind the pointer"
 NOT_FOLLOWED = "the kernel touches nothing through the pointer"
 
 
@@ -32,8 +32,8 @@ def why_without_effect(
             return "" if share_memory(first, second) else COMMUTE
         case MutationKind.SHIFT:
             _run_before(step, graph, mutation.positions[0])
-            if mutation.operand is not None and _holds_one_value(mutation.operand):
-                return ONE_VALUE
+            if mutation.tensors and _same_values(*mutation.tensors):
+                return SAME_ROWS
             return NOT_FOLLOWED if _is_not_followed(step, graph, mutation) else ""
         case MutationKind.SCALAR:
             return ""
@@ -54,9 +54,9 @@ def _is_not_followed(
     return len(touched[0]) == len(touched[1]) and all(map(_alike, *touched))
 
 
-def _holds_one_value(tensor: torch.Tensor) -> bool:
-    whole = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    return bool((whole == whole[0]).all())
+def _same_values(tensor: torch.Tensor, moved: torch.Tensor) -> bool:
+    """Whether a launch reads the same; a moved pointer may have lost its last row."""
+    return torch.equal(tensor[: len(moved)], moved)
 
 
 def _alike(first: Access, second: Access) -> bool:

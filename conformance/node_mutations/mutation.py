@@ -63,8 +63,8 @@ class Mutation(NamedTuple):
     positions: tuple[int, ...]
     """Of the node in the recording, or of the two that are swapped."""
     make: Callable[[], EmulatedGraph]
-    operand: torch.Tensor | None = None
-    """The tensor that is shifted."""
+    tensors: tuple[torch.Tensor, ...] = ()
+    """Of a shift, the tensor as it was and as it is shifted."""
 
 
 def mutations_of(graph: EmulatedGraph) -> list[Mutation]:
@@ -108,7 +108,7 @@ def _operand_mutations(
                     site,
                     (position,),
                     partial(graph.running, position, run),
-                    operand.value if kind is MutationKind.SHIFT else None,
+                    (operand.value, wrong) if kind is MutationKind.SHIFT else (),
                 )
 
 

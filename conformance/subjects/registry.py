@@ -26,6 +26,7 @@ FAMILIES = {
         )
         for suffix, maker in {
             "flash-attn": "flash_attn",
+            "flash-attn-off-ladder": "flash_attn_off_ladder",
             "flash-attn-two-groups": "flash_attn_two_groups",
             "flash-attn-window": "flash_attn_window",
             "triton-attn": "triton_attn",
@@ -45,10 +46,13 @@ FAMILIES = {
         }.items()
     },
     "torch-decode": "graphparity.conformance.subjects.torch_decode:torch_decode",
+    "torch-decode-off-ladder": (
+        "graphparity.conformance.subjects.torch_decode:off_ladder"
+    ),
 }
 """Family name -> address of the function that makes its subjects."""
 
-VLLM_FAMILIES = frozenset(FAMILIES) - {"torch-decode"}
+VLLM_FAMILIES = frozenset(FAMILIES) - {"torch-decode", "torch-decode-off-ladder"}
 """The families whose subjects are made of vLLM's own classes."""
 
 QUERY_LENS = (1, 2, 3)

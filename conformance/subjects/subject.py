@@ -219,6 +219,9 @@ class Subject:
     """Nodes whose absence nothing can show in a key without padding."""
     indifferent_operands: tuple[IndifferentOperand, ...] = ()
     """Operands whose other values nothing can show."""
+    largest_rung: int | None = None
+    """Requests that the last FULL graph holds, where that is fewer than the scheduler
+    runs: steps of more are eager. None if every step has a graph."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
 

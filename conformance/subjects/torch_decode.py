@@ -19,7 +19,7 @@ from graphparity.conformance.subjects.subject import (
     eager_twin,
 )
 from graphparity.conformance.subjects.torch_model_state import TorchModelState
-from graphparity.fastpath.graph_key import GraphKey, keys_to_record
+from graphparity.fastpath.graph_key import Dispatch, GraphKey, keys_to_record
 from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.reference.attention import AttentionGroup
@@ -37,6 +37,8 @@ from graphparity.reference.model_state import DecodeConfig, ReferenceModelState
 from graphparity.reference.sliding_window import SlidingWindowMetadataBuilder
 
 MAX_NUM_REQS, MAX_MODEL_LEN = 8, 64
+MAX_NUM_REQS_OFF_LADDER = 12
+"""No capture size is this many requests of 1 or 3 tokens: the last used holds 8."""
 CAPACITY, WINDOW, BLOCK_SIZE = 4, 8, 8
 CAPTURE_SIZES = (1, 2, 4, 8, 16, 24)
 RING = CircularBufferSpec(block_size=CAPACITY)
@@ -55,31 +57,49 @@ class Descriptor:
     uniform_token_count: int | None
 
 
-def dispatch(
-    num_reqs: int,
-    num_tokens: int,
-    uniform_token_count: int | None,
-    num_active_loras: int,
-) -> Descriptor:
-    """The smallest capture size, rounded up to whole requests, that holds the step;
-    a step that none holds runs eagerly.
-    """
-    if uniform_token_count is not None:
-        for size in CAPTURE_SIZES:
-            rung_reqs = -(-size // uniform_token_count)
-            rung_tokens = rung_reqs * uniform_token_count
-            holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
-            if holds and rung_reqs <= MAX_NUM_REQS:
-                return Descriptor(
-                    CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
-                )
-    return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
+def ladder(max_num_reqs: int) -> Dispatch:
+    """The dispatch of a runner of so many requests, with ``CAPTURE_SIZES``."""
+
+    def dispatch(
+        num_reqs: int,
+        num_tokens: int,
+        uniform_token_count: int | None,
+        num_active_loras: int,
+    ) -> Descriptor:
+        """The smallest capture size, rounded up to whole requests, that holds the
+        step; a step that none holds runs eagerly.
+        """
+        if uniform_token_count is not None:
+            for size in CAPTURE_SIZES:
+                rung_reqs = -(-size // uniform_token_count)
+                rung_tokens = rung_reqs * uniform_token_count
+                holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
+                if holds and rung_reqs <= max_num_reqs:
+                    return Descriptor(
+                        CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
+                    )
+        return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
+
+    return dispatch
+
+
+dispatch = ladder(MAX_NUM_REQS)
 
 
 def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
     """``specialize(TorchModelState)`` over buffers of its own."""
+    return _recorded(name, query_len, recorder, MAX_NUM_REQS)
+
+
+def off_ladder(name: str, query_len: int, recorder: str) -> Subject:
+    """The same for more requests than the last FULL graph holds."""
+    subject = _recorded(name, query_len, recorder, MAX_NUM_REQS_OFF_LADDER)
+    return replace(subject, largest_rung=12 if query_len == 2 else 8)
+
+
+def _recorded(name: str, query_len: int, recorder: str, max_num_reqs: int) -> Subject:
     device = recorder_kind(recorder).device
-    config = _decode_config(query_len, device)
+    config = _decode_config(query_len, max_num_reqs, device)
     buffers = InputBuffers(config.max_num_reqs, config.max_num_tokens, device)
     tables = _block_tables(config)
     made: list[MeteredRecorder] = []
@@ -92,7 +112,7 @@ def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
     specialization = Specialization(
         full_mode=CUDAGraphMode.FULL,
         make_recorder=recorder_of,
-        graph_keys=lambda state: _graph_keys(query_len),
+        graph_keys=lambda state: _graph_keys(config),
         seam=replace(BUILD_ATTN_METADATA, idle_staging=TorchModelState.prepare_attn),
     )
     state = specialize(TorchModelState, specialization)(
@@ -104,10 +124,12 @@ def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
     return _subject(name, state, made[0], buffers, tables)
 
 
-def _decode_config(query_len: int, device: torch.device) -> DecodeConfig:
+def _decode_config(
+    query_len: int, max_num_reqs: int, device: torch.device
+) -> DecodeConfig:
     return DecodeConfig(
-        max_num_reqs=MAX_NUM_REQS,
-        max_num_tokens=max(32, MAX_NUM_REQS * query_len),
+        max_num_reqs=max_num_reqs,
+        max_num_tokens=max(32, max_num_reqs * query_len),
         max_model_len=MAX_MODEL_LEN,
         token_lookback_depth=0,
         device=device,
@@ -142,11 +164,11 @@ def _attn_groups() -> list[list[AttentionGroup]]:
     ]
 
 
-def _graph_keys(query_len: int) -> tuple[GraphKey, ...]:
+def _graph_keys(config: DecodeConfig) -> tuple[GraphKey, ...]:
     return keys_to_record(
-        dispatch,
-        max_num_reqs=MAX_NUM_REQS,
-        query_lens=[query_len],
+        ladder(config.max_num_reqs),
+        max_num_reqs=config.max_num_reqs,
+        query_lens=[config.decode_query_len],
         full_mode=CUDAGraphMode.FULL,
     )
 
@@ -206,7 +228,7 @@ def _subject(
     config = state.config
     constants = {"window_range", "token_range", "no_replay_start"}
     token_ids = torch.zeros(
-        (MAX_NUM_REQS, MAX_MODEL_LEN), dtype=torch.int32, device=config.device
+        (config.max_num_reqs, MAX_MODEL_LEN), dtype=torch.int32, device=config.device
     )
     return Subject(
         name=name,
@@ -224,8 +246,8 @@ def _subject(
             max_model_len=config.max_model_len,
             edges=(CAPACITY, WINDOW),
         ),
-        graph_keys=_graph_keys(config.decode_query_len),
-        dispatch=dispatch,
+        graph_keys=_graph_keys(config),
+        dispatch=ladder(config.max_num_reqs),
         cudagraph_modes=CUDAGraphMode,
         input_batch_cls=InputBatch,
         input_buffers=buffers,

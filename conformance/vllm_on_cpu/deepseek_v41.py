@@ -62,6 +62,9 @@ class DeploymentConfig:
     max_num_batched_tokens: int = 128
     max_model_len: int = 1024
     bounded_replay: bool = True
+    cudagraph_capture_sizes: list[int] | None = None
+    """Sizes of graphs in tokens, as an operator sets them; None leaves them to vLLM,
+    which adds one of `max_num_seqs` requests."""
 
     def __post_init__(self) -> None:
         if self.max_num_batched_tokens < self.max_num_seqs * self.query_len:

@@ -114,6 +114,7 @@ def make_vllm_config(config: DeploymentConfig, layers: AttentionLayers) -> "Vllm
             max_num_batched_tokens=config.max_num_batched_tokens,
             attention_backend=layers.backend,
             speculative_config=engine_config._speculative_config(config.query_len),
+            cudagraph_capture_sizes=config.cudagraph_capture_sizes,
         ).create_engine_config()
     vllm_config.cache_config.num_gpu_blocks = engine_config.NUM_GPU_BLOCKS
     deepseek_v41._initialize_parallel_groups(vllm_config)

@@ -76,6 +76,7 @@ def _engine_args(config: "DeploymentConfig", model: str) -> EngineArgs:
         max_num_batched_tokens=config.max_num_batched_tokens,
         swa_bounded_replay=config.bounded_replay,
         speculative_config=_speculative_config(config.query_len),
+        cudagraph_capture_sizes=config.cudagraph_capture_sizes,
     )
 
 
