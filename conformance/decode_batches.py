@@ -158,6 +158,13 @@ def decode_batches(draw: st.DrawFn, limits: StepLimits, key: GraphKey) -> Decode
     )
 
 
+def batches_of_any_key(
+    limits: StepLimits, keys: tuple[GraphKey, ...]
+) -> st.SearchStrategy[DecodeBatch]:
+    """Decode steps of the keys by turns; shrinks to one of the first."""
+    return st.sampled_from(keys).flatmap(lambda key: decode_batches(limits, key))
+
+
 def _unequal(lengths: list[int], limits: StepLimits) -> tuple[int, ...]:
     """The lengths, with the first moved by one where all are equal and can differ."""
     can_differ = limits.query_len < limits.max_model_len
@@ -225,7 +232,7 @@ def histories(
 
     Each ends in two decode steps. Shrinks to those two alone, of the first key.
     """
-    decodes = st.sampled_from(keys).flatmap(lambda key: decode_batches(limits, key))
+    decodes = batches_of_any_key(limits, keys)
     others = st.one_of(
         decodes,
         prefill_batches(limits),

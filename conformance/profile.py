@@ -21,6 +21,7 @@ from graphparity.conformance.decode_batches import (
     PrefillBatch,
     Step,
     VarlenBatch,
+    batches_of_any_key,
     decode_batches,
     histories,
     prefill_batches,
@@ -79,7 +80,7 @@ def histories_equal_eager(subject: Subject, tally: Tally) -> None:
 def steps_that_are_not_full_are_eager(subject: Subject, tally: Tally) -> None:
     """The runner serves some decode steps without a graph."""
 
-    @given(batch=decode_batches(subject.limits, subject.graph_keys[0]))
+    @given(batch=batches_of_any_key(subject.limits, subject.graph_keys))
     def check(batch: DecodeBatch) -> None:
         check_step(subject, EagerBatch(batch), tally)
 
@@ -91,7 +92,7 @@ def varlen_steps_are_eager(subject: Subject, tally: Tally) -> None:
     lengths, which no key fixes.
     """
 
-    @given(batch=decode_batches(subject.limits, subject.graph_keys[0]))
+    @given(batch=batches_of_any_key(subject.limits, subject.graph_keys))
     def check(batch: DecodeBatch) -> None:
         check_step(subject, VarlenBatch(batch), tally)
 

@@ -89,14 +89,17 @@ class EngineLife(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def start(self, data: Data) -> None:
-        """A few requests run already, far from the longest length; they replay, after
-        which no state can take its replay starts for zeros.
+        """Requests run already, two or up to all that the engine holds, far from the
+        longest length; they replay, after which no state can take its replay starts for
+        zeros.
         """
         limits = self._subject.limits
-        lengths = st.integers(2, limits.max_model_len // 2)
+        longest = st.integers(2, limits.max_model_len // 2)
+        few = st.lists(longest, min_size=2, max_size=4)
+        many = st.lists(longest, min_size=5, max_size=limits.max_num_reqs)
         started = [
             self._pool.admit(length, length - 1, length - 1)
-            for length in data.draw(st.lists(lengths, min_size=2, max_size=4))
+            for length in data.draw(few | many)
         ]
         self._waiting += started
         self._prefill(data, started, [1] * len(started))
@@ -106,9 +109,9 @@ class EngineLife(RuleBasedStateMachine):
     def add_requests(self, data: Data) -> None:
         """New requests, with some of their prompt in the prefix cache."""
         limits = self._subject.limits
-        for length in data.draw(
-            st.lists(sequence_lengths(limits), min_size=1, max_size=4)
-        ):
+        one_step_short = st.just(limits.max_model_len - limits.query_len)
+        lengths = sequence_lengths(limits) | one_step_short
+        for length in data.draw(st.lists(lengths, min_size=1, max_size=4)):
             if self._pool.has_row:
                 computed, replay_start = self._found_in_cache(data, length)
                 request = self._pool.admit(length, computed, replay_start)
@@ -118,6 +121,9 @@ class EngineLife(RuleBasedStateMachine):
     @rule(data=st.data())
     def prompt_chunks(self, data: Data) -> None:
         """Chunks of waiting prompts, some to their end."""
+        self._compute_prompts(data)
+
+    def _compute_prompts(self, data: Data) -> None:
         limits = self._subject.limits
         longest = min(limits.max_num_tokens, limits.max_model_len) // MAX_CHUNKS
         chosen = self._some(data, self._waiting, MAX_CHUNKS)
@@ -144,7 +150,9 @@ class EngineLife(RuleBasedStateMachine):
     @precondition(lambda self: any(map(self._can_grow, self._running)))
     @rule(data=st.data(), preempts=st.booleans(), num_steps=st.integers(1, 4))
     def decode(self, data: Data, preempts: bool, num_steps: int) -> None:
-        """Every running request grows, in any order; before, some are preempted."""
+        """Running requests grow, in any order: all of them, or those that the budget of
+        the step holds. Before, some are preempted; other things may come between.
+        """
         if preempts:
             growing = list(filter(self._can_grow, self._running))
             for request in self._some(data, growing, len(growing))[1:]:
@@ -152,13 +160,19 @@ class EngineLife(RuleBasedStateMachine):
         for _ in range(num_steps):
             growing = list(filter(self._can_grow, self._running))
             if growing:
-                self._decode(data, data.draw(st.permutations(growing)))
+                count = st.just(len(growing)) | st.integers(1, len(growing))
+                batch = data.draw(st.permutations(growing))[: data.draw(count)]
+                self._decode(data, batch)
+                if self._is_recorded:
+                    self._come_between(data, batch)
 
     @precondition(lambda self: self._is_recorded and self._running)
     @rule(data=st.data())
     def finish(self, data: Data) -> None:
         """A request ends, wherever in the batch it was."""
-        request = data.draw(st.sampled_from(self._running))
+        self._finish(data.draw(st.sampled_from(self._running)))
+
+    def _finish(self, request: Request) -> None:
         self._running.remove(request)
         self._pool.free(request)
         self._see(Finished(request.index))
@@ -213,6 +227,17 @@ class EngineLife(RuleBasedStateMachine):
         for request in batch:
             accepted = data.draw(st.integers(1, query_len))
             request.length = request.computed = request.length + accepted
+
+    def _come_between(self, data: Data, batch: list[Request]) -> None:
+        """What an engine does between two decode steps; most often nothing."""
+        match data.draw(st.sampled_from([None, None, "end", "dummy run", "prompts"])):
+            case "end":
+                self._finish(data.draw(st.sampled_from(batch)))
+            case "dummy run":
+                keys = self._subject.graph_keys
+                self._check(DummyBatch(data.draw(st.sampled_from(keys))))
+            case "prompts" if self._waiting:
+                self._compute_prompts(data)
 
     def _preempt(self, data: Data, request: Request) -> None:
         """Its blocks are freed; it resumes as a prompt of all it has."""

@@ -70,8 +70,8 @@ def capture_sizes_not_in_whole_requests() -> AbstractContextManager[Any]:
     do not end.
     """
 
-    def dispatch(sound: Any, *step: Any) -> Any:
-        answer = sound(*step)
+    def dispatch(sound: Any, *step: Any, **bounds: Any) -> Any:
+        answer = sound(*step, **bounds)
         sizes = [it for it in torch_decode.CAPTURE_SIZES if it <= answer.num_tokens]
         return replace(answer, num_tokens=sizes[-1])
 

@@ -4,6 +4,7 @@ It runs in milliseconds, so the checks themselves are tested on it.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from graphparity.conformance.subjects.subject import (
     eager_twin,
 )
 from graphparity.conformance.subjects.torch_model_state import TorchModelState
-from graphparity.fastpath.graph_key import Dispatch, GraphKey, keys_to_record
+from graphparity.fastpath.graph_key import GraphKey, keys_to_record
 from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.reference.attention import AttentionGroup
@@ -57,33 +58,27 @@ class Descriptor:
     uniform_token_count: int | None
 
 
-def ladder(max_num_reqs: int) -> Dispatch:
-    """The dispatch of a runner of so many requests, with ``CAPTURE_SIZES``."""
-
-    def dispatch(
-        num_reqs: int,
-        num_tokens: int,
-        uniform_token_count: int | None,
-        num_active_loras: int,
-    ) -> Descriptor:
-        """The smallest capture size, rounded up to whole requests, that holds the
-        step; a step that none holds runs eagerly.
-        """
-        if uniform_token_count is not None:
-            for size in CAPTURE_SIZES:
-                rung_reqs = -(-size // uniform_token_count)
-                rung_tokens = rung_reqs * uniform_token_count
-                holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
-                if holds and rung_reqs <= max_num_reqs:
-                    return Descriptor(
-                        CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
-                    )
-        return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
-
-    return dispatch
-
-
-dispatch = ladder(MAX_NUM_REQS)
+def dispatch(
+    num_reqs: int,
+    num_tokens: int,
+    uniform_token_count: int | None,
+    num_active_loras: int,
+    *,
+    max_num_reqs: int = MAX_NUM_REQS,
+) -> Descriptor:
+    """The smallest capture size, rounded up to whole requests, that holds the step;
+    a step that none holds runs eagerly.
+    """
+    if uniform_token_count is not None:
+        for size in CAPTURE_SIZES:
+            rung_reqs = -(-size // uniform_token_count)
+            rung_tokens = rung_reqs * uniform_token_count
+            holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
+            if holds and rung_reqs <= max_num_reqs:
+                return Descriptor(
+                    CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
+                )
+    return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
 
 
 def torch_decode(name: str, query_len: int, recorder: str) -> Subject:
@@ -166,7 +161,7 @@ def _attn_groups() -> list[list[AttentionGroup]]:
 
 def _graph_keys(config: DecodeConfig) -> tuple[GraphKey, ...]:
     return keys_to_record(
-        ladder(config.max_num_reqs),
+        partial(dispatch, max_num_reqs=config.max_num_reqs),
         max_num_reqs=config.max_num_reqs,
         query_lens=[config.decode_query_len],
         full_mode=CUDAGraphMode.FULL,
@@ -247,7 +242,7 @@ def _subject(
             edges=(CAPACITY, WINDOW),
         ),
         graph_keys=_graph_keys(config),
-        dispatch=ladder(config.max_num_reqs),
+        dispatch=partial(dispatch, max_num_reqs=config.max_num_reqs),
         cudagraph_modes=CUDAGraphMode,
         input_batch_cls=InputBatch,
         input_buffers=buffers,
