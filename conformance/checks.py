@@ -65,7 +65,7 @@ def check_step(subject: Subject, step: Step, tally: Tally | None = None) -> None
         subject,
         step,
         tally,
-        lambda: f"check_step(load_subject({subject.name!r}), {step!r})",
+        lambda: f"check_step({subject.expression}, {step!r})",
     )
 
 
@@ -97,7 +97,7 @@ def check_next_step(
     """
 
     def call() -> str:
-        return f"check_history(load_subject({subject.name!r}), {[*before, step]!r})"
+        return f"check_history({subject.expression}, {[*before, step]!r})"
 
     _check(subject, step, tally, call, len(before) + 1)
 

@@ -7,6 +7,7 @@ is all that a report is made of.
 """
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
@@ -133,7 +134,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help=(
             "a family of subjects, or FAMILY:QUERY_LEN for one (may be repeated; "
             f"default {DEFAULT_FAMILY}); families: {', '.join(FAMILIES)}, or the "
-            "address module:callable of your own"
+            "address of your own: module:callable, or module:MyState of a class with a "
+            "classmethod subject"
         ),
     )
     group.addoption(
@@ -167,6 +169,8 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--max-examples {max_examples} checks nothing: give 1 or more."
         )
+    # The folder of the call holds modules of addresses, as for ``python -m pytest``.
+    sys.path.insert(0, str(config.invocation_params.dir))
     try:
         for name in subject_names(config):
             subject_maker(name)

@@ -13,6 +13,7 @@ from graphparity.conformance.decode_batches import (
     VarlenBatch,
 )
 from graphparity.conformance.reference_check import check_eager_equals_reference
+from graphparity.conformance.subjects.builder_subject import builder_subject
 from graphparity.conformance.subjects.registry import fresh_subject, load_subject
 from graphparity.fastpath.graph_key import GraphKey
 
@@ -27,6 +28,7 @@ __all__ = [
     "RecordedAgain",
     "UnrecordedBatch",
     "VarlenBatch",
+    "builder_subject",
     "check_eager_equals_reference",
     "check_history",
     "check_step",

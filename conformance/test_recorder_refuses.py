@@ -5,10 +5,11 @@ stay eager; a build that records something else than what it does every step is
 caught by the comparison.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import count
 from types import SimpleNamespace
 from typing import Any
@@ -49,25 +50,38 @@ def _indexes_by_a_host_list(batch: Any, built: dict[str, Any]) -> object:
 
 
 def _freezes_a_host_value(batch: Any, built: dict[str, Any]) -> object:
-    return _first(built).slot_mapping.add_(int(batch.seq_lens_cpu_upper_bound.max()))
+    bound = int(batch.seq_lens_cpu_upper_bound.max())
+    return _spoiled(built).add_(bound)
 
 
 _builds = count()
 
 
 def _counts_its_builds(batch: Any, built: dict[str, Any]) -> object:
-    return _first(built).slot_mapping.add_(next(_builds))
+    return _spoiled(built).add_(next(_builds))
 
 
 def _returns_a_fresh_tensor(batch: Any, built: dict[str, Any]) -> object:
     layer = next(iter(built))
-    fresh = replace(built[layer], slot_mapping=built[layer].slot_mapping + 0)
+    fresh = replace(built[layer], **{_spoiled_field(built): _spoiled(built) + 0})
     built[layer] = fresh
     return fresh
 
 
-def _first(built: dict[str, Any]) -> Any:
-    return next(iter(built.values()))
+def _spoiled_field(built: dict[str, Any]) -> str:
+    """The slots, or of metadata without them its first tensor."""
+    first = next(iter(built.values()))
+    tensors = [
+        it.name
+        for it in fields(first)
+        if isinstance(getattr(first, it.name), torch.Tensor)
+    ]
+    return "slot_mapping" if "slot_mapping" in tensors else tensors[0]
+
+
+def _spoiled(built: dict[str, Any]) -> torch.Tensor:
+    tensor: torch.Tensor = getattr(next(iter(built.values())), _spoiled_field(built))
+    return tensor
 
 
 REFUSED = [
@@ -78,10 +92,11 @@ REFUSED = [
     _indexes_by_a_host_list,
 ]
 CAUGHT: dict[Fault, str] = {
-    _freezes_a_host_value: "slot_mapping",
-    _counts_its_builds: "slot_mapping",
-    _returns_a_fresh_tensor: "outside the builders' buffers",
+    _freezes_a_host_value: "{spoiled}",
+    _counts_its_builds: "{spoiled}",
+    _returns_a_fresh_tensor: "{spoiled}.* outside the builders' buffers",
 }
+"""Fault -> what the message says of the field that the fault spoils."""
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +121,12 @@ def test_unfaithful_recordings_are_caught(faulty: Subject, fault: Fault) -> None
     faulty.addresses.clear()
     with _planted(faulty, fault):
         assert _record_again(faulty) is None
-        with pytest.raises(ParityError, match=CAUGHT[fault]):
+        with pytest.raises(ParityError) as caught:
             check_step(faulty, _batch(faulty))
+    graphs: Any = vars(faulty.state)["graphs"]
+    built = next(iter(graphs.recordings.values())).attn_metadata
+    pattern = CAUGHT[fault].format(spoiled=_spoiled_field(built))
+    assert re.search(pattern, str(caught.value)), str(caught.value)
 
 
 def test_without_a_fault_the_same_step_passes(faulty: Subject) -> None:

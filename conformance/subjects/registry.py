@@ -1,13 +1,14 @@
 """Subjects by name, loaded when asked for.
 
-A subject's name is ``FAMILY:QUERY_LEN``; a family is one of ``FAMILIES`` or the
-address ``module:callable`` of a function that makes a ``Subject`` of a decode query
-length.
+A subject's name is ``FAMILY:QUERY_LEN``; a family is one of ``FAMILIES`` or an address:
+``module:callable`` of a function that makes a ``Subject`` of a decode query length, or
+``module:MyState`` of a class whose classmethod ``subject`` does.
 """
 
 import functools
 import importlib
 from collections.abc import Callable
+from typing import Any
 
 from graphparity.conformance.subjects.subject import Subject, require_model_state
 
@@ -108,6 +109,20 @@ def subject_maker(name: str) -> SubjectMaker:
         raise _unknown(family, error) from error
     if not callable(maker):
         raise _unknown(family, f"{attribute} is a {type(maker).__name__}")
+    if isinstance(maker, type):
+        return _maker_of_class(family, maker)
+    return maker
+
+
+def _maker_of_class(family: str, cls: type[Any]) -> SubjectMaker:
+    """A state's class says itself how a subject is made of it."""
+    maker: SubjectMaker | None = getattr(cls, "subject", None)
+    if not callable(maker):
+        raise _unknown(
+            family,
+            f"the class {cls.__qualname__} has no classmethod subject(name, query_len, "
+            "recorder)",
+        )
     return maker
 
 

@@ -224,6 +224,9 @@ class Subject:
     runs: steps of more are eager. None if every step has a graph."""
     addresses: dict[GraphKey, dict[str, int]] = field(default_factory=dict)
     """Where the replayed metadata of each key lay the first time."""
+    made_by: str = ""
+    """The expression that makes it anew, for snippets; of a subject that is loaded by
+    name, empty."""
 
     @cached_property
     def group_of_path(self) -> GroupOfPath:
@@ -232,6 +235,11 @@ class Subject:
 
     def __repr__(self) -> str:
         return f"<Subject {self.name}>"
+
+    @property
+    def expression(self) -> str:
+        """What makes it in the snippet of a failed comparison."""
+        return self.made_by or f"load_subject({self.name!r})"
 
 
 def eager_twin(state: Any, base: type[T]) -> T:
