@@ -29,6 +29,11 @@ BAD_NAMES = {
     ),
     "'json:absent:1'": ("json:absent:1", "'json:absent'", FAMILY_REMEDY),
     "'json:1'": ("json:1", "'json'", FAMILY_REMEDY),
+    "'decimal:Decimal:1' (a class)": (
+        "decimal:Decimal:1",
+        "the class Decimal has no classmethod subject(name, query_len, recorder)",
+        FAMILY_REMEDY,
+    ),
     "'math:pi:1' (not callable)": ("math:pi:1", "'math:pi'", FAMILY_REMEDY),
 }
 
