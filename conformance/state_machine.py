@@ -7,6 +7,7 @@ model is the eager state, which builds each step again (``check_next_step``).
 
 from typing import Any
 
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -48,7 +49,12 @@ MAX_CHUNKS = 3
 
 
 def run_state_machine(
-    subject: Subject, tally: Tally, settings: Any, *, releases: bool
+    subject: Subject,
+    tally: Tally,
+    settings: Any,
+    *,
+    releases: bool,
+    seed: int | None = None,
 ) -> None:
     """Run random lives on ``subject``, which is left recorded.
 
@@ -58,6 +64,7 @@ def run_state_machine(
         settings: Hypothesis's, with the number of lives and of rules in each.
         releases: whether recordings are released and renewed, which takes as long as
             recording does.
+        seed: of the lives; None leaves them to ``settings``.
 
     Raises:
         ParityError: some step differed; Hypothesis prints the life that led to it.
@@ -71,7 +78,7 @@ def run_state_machine(
         return EngineLife(subject, tally, may_release=releases)
 
     run: Any = run_state_machine_as_test  # takes any maker of machines
-    run(begin, settings=settings)
+    run(begin if seed is None else seeded(seed)(begin), settings=settings)
 
 
 class EngineLife(RuleBasedStateMachine):

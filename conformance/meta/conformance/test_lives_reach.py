@@ -31,20 +31,22 @@ from graphparity.conformance.tally import Tally
 
 Life = Sequence[Step | Event]
 
+ROUNDS = 6
+"""Of lives, before a corner counts as out of reach: what is drawn first differs between
+an installed suite and a source tree, whose constants Hypothesis tries as well."""
 LIVES = settings(
     max_examples=80,
     stateful_step_count=NUM_RULES,
     phases=[Phase.generate],
     database=None,
     deadline=None,
-    derandomize=True,
     suppress_health_check=list(HealthCheck),
 )
 
 
 @cache
-def lives_of(name: str) -> list[Life]:
-    """What random lives of a subject do; nothing is built or recorded."""
+def lives_of(name: str, seed: int) -> list[Life]:
+    """What a round of random lives of a subject does; nothing is built or recorded."""
     lives: list[Life] = []
 
     def end(life: state_machine.EngineLife) -> None:
@@ -56,7 +58,9 @@ def lives_of(name: str) -> list[Life]:
         mock.patch.object(state_machine.EngineLife, "teardown", end),
     ):
         subject = fresh_subject(name)
-        state_machine.run_state_machine(subject, Tally(), LIVES, releases=True)
+        state_machine.run_state_machine(
+            subject, Tally(), LIVES, releases=True, seed=seed
+        )
     return lives
 
 
@@ -235,6 +239,7 @@ CORNERS: dict[Callable[[Life], bool], str] = {
 )
 def test_some_life_reaches(corner: Callable[[Life], bool], name: str) -> None:
     """And not every one does, so that it is a corner."""
-    found = [corner(life) for life in lives_of(name)]
-    assert any(found)
+    rounds = ([corner(life) for life in lives_of(name, it)] for it in range(ROUNDS))
+    found = next((found for found in rounds if any(found)), [])
+    assert found
     assert not all(found)
