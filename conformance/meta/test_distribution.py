@@ -15,6 +15,6 @@ def test_wheel_ships_one_top_level_name() -> None:
     top_level = {file.parts[0] for file in files}
     assert [it for it in top_level if not it.endswith(".dist-info")] == ["graphparity"]
     shipped = {str(file) for file in files}
-    for package in ("reference", "fastpath", "conformance"):
+    for package in ("reference", "fastpath", "conformance", "command"):
         assert f"graphparity/{package}/py.typed" in shipped
     assert "graphparity/__init__.py" not in shipped

@@ -18,7 +18,7 @@ from graphparity.conformance.subjects.subject import (
     Subject,
     eager_twin,
 )
-from graphparity.conformance.subjects.torch_decode import Descriptor
+from graphparity.fastpath.capture_ladder import Descriptor
 from graphparity.fastpath.graph_key import Dispatch, keys_to_record
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize

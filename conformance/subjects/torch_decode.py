@@ -3,7 +3,7 @@
 It runs in milliseconds, so the checks themselves are tested on it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from graphparity.conformance.subjects.subject import (
     eager_twin,
 )
 from graphparity.conformance.subjects.torch_model_state import TorchModelState
+from graphparity.fastpath.capture_ladder import CaptureLadder, Descriptor
 from graphparity.fastpath.graph_key import GraphKey, keys_to_record
 from graphparity.fastpath.seams import BUILD_ATTN_METADATA
 from graphparity.fastpath.specialize import Specialization, specialize
@@ -48,16 +49,6 @@ SLIDING_WINDOW = SlidingWindowMLASpec(
 )
 
 
-@dataclass(frozen=True)
-class Descriptor:
-    """What the ladder answers for a step."""
-
-    cg_mode: CUDAGraphMode
-    num_tokens: int
-    num_reqs: int | None
-    uniform_token_count: int | None
-
-
 def dispatch(
     num_reqs: int,
     num_tokens: int,
@@ -69,16 +60,8 @@ def dispatch(
     """The smallest capture size, rounded up to whole requests, that holds the step;
     a step that none holds runs eagerly.
     """
-    if uniform_token_count is not None:
-        for size in CAPTURE_SIZES:
-            rung_reqs = -(-size // uniform_token_count)
-            rung_tokens = rung_reqs * uniform_token_count
-            holds = num_reqs <= rung_reqs and num_tokens <= rung_tokens
-            if holds and rung_reqs <= max_num_reqs:
-                return Descriptor(
-                    CUDAGraphMode.FULL, rung_tokens, rung_reqs, uniform_token_count
-                )
-    return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
+    ladder = CaptureLadder(CAPTURE_SIZES, max_num_reqs)
+    return ladder.dispatch(num_reqs, num_tokens, uniform_token_count, num_active_loras)
 
 
 def torch_decode(name: str, query_len: int, recorder: str) -> Subject:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from graphparity.conformance.subjects.torch_decode import Descriptor, dispatch
+from graphparity.conformance.subjects.torch_decode import dispatch
+from graphparity.fastpath.capture_ladder import Descriptor
 from graphparity.fastpath.graph_key import (
     GraphKey,
     keys_padded_for_other_ranks,

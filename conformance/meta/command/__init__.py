@@ -1,0 +1,1 @@
+"""Tests of the ``graphparity`` command that need no vLLM."""
