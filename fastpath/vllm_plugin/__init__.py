@@ -5,6 +5,7 @@ choice of a model state pass through here; everything else follows from the answ
 
     registration       wraps the two functions of vLLM, once a process
     configuration      ``additional_config["graphparity"]``, checked in the front end
+    vllm_version       which vLLM this is, asked before anything of it is imported
     eligibility        what an engine must be, all unmet needs at once
     seam_table         model state class -> what of it is recorded, or why nothing
     model_state        the subclass that is put in the chosen state's place

@@ -5,12 +5,16 @@ without it. The words are the message of an engine that lacks it and the row of 
 documentation. An engine with unmet needs serves as without the plug-in.
 """
 
-import importlib.metadata
 import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-SUPPORTED_VLLM = "0.33"
+from graphparity.fastpath.vllm_plugin.vllm_version import (
+    SUPPORTED_VLLM,
+    is_supported,
+    vllm_version,
+)
+
 FULL_DECODE_MODES = ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 DRAFT_METHODS = ("eagle", "eagle3", "mtp")
 
@@ -22,6 +26,8 @@ class EngineNeed(NamedTuple):
     holds: Callable[[Any], bool]
     """Whether an engine of this ``VllmConfig`` meets it."""
     why: str
+    found: Callable[[], str] = str
+    """What was found instead; "" where the words say it all."""
 
 
 def unmet_needs(vllm_config: Any) -> tuple[EngineNeed, ...]:
@@ -29,18 +35,18 @@ def unmet_needs(vllm_config: Any) -> tuple[EngineNeed, ...]:
     return tuple(need for need in NEEDS if not need.holds(vllm_config))
 
 
+def unmet_words(vllm_config: Any) -> list[str]:
+    """The unmet needs in words, with what was found instead."""
+    return [
+        f"{need.words} (found {found})" if (found := need.found()) else need.words
+        for need in unmet_needs(vllm_config)
+    ]
+
+
 def needs_table() -> str:
     """The needs as a Markdown table, for the documentation."""
     rows = [f"| {need.words} | {need.why} |" for need in NEEDS]
     return "\n".join(["| needed | why |", "|---|---|", *rows])
-
-
-def _is_supported_vllm(vllm_config: Any) -> bool:
-    try:
-        found = importlib.metadata.version("vllm")
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return found.partition("+")[0].startswith(f"{SUPPORTED_VLLM}.")
 
 
 def _has_full_decode_graphs(vllm_config: Any) -> bool:
@@ -83,8 +89,9 @@ def _has_batch_variance(vllm_config: Any) -> bool:
 NEEDS = (
     EngineNeed(
         f"vLLM {SUPPORTED_VLLM}.x",
-        _is_supported_vllm,
+        lambda config: is_supported(vllm_version()),
         "the seams are functions of that release",
+        lambda: vllm_version() or "none installed",
     ),
     EngineNeed(
         "Model Runner V2 (VLLM_USE_V2_MODEL_RUNNER=1)",

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphparity.fastpath.vllm_plugin.configuration import Mode, plugin_config
-from graphparity.fastpath.vllm_plugin.eligibility import unmet_needs
+from graphparity.fastpath.vllm_plugin.eligibility import unmet_words
 from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
 from graphparity.fastpath.vllm_plugin.recorder import (
     RecorderFactory,
@@ -24,6 +24,11 @@ from graphparity.fastpath.vllm_plugin.recorder import (
 from graphparity.fastpath.vllm_plugin.report import Report, unmet_message
 from graphparity.fastpath.vllm_plugin.runner_link import link_runner
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
+from graphparity.fastpath.vllm_plugin.vllm_version import (
+    is_supported,
+    unsupported_message,
+    vllm_version,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -37,9 +42,15 @@ _LEFT_ALONE: "weakref.WeakKeyDictionary[Any, Report]" = weakref.WeakKeyDictionar
 def install(make_recorder: RecorderFactory | None = None) -> None:
     """Wrap both functions; a second call wraps nothing again.
 
+    Another version of vLLM is left as it is: one warning, and nothing of it is
+    imported, for what is imported here may not be there.
+
     Args:
         make_recorder: what records from now on, for tests; CUDA's if nothing was said.
     """
+    if not is_supported(version := vllm_version()):
+        _warn_once(unsupported_message(version))
+        return
     from vllm.engine.arg_utils import EngineArgs  # noqa: PLC0415
     from vllm.v1.worker.gpu import model_states  # noqa: PLC0415
 
@@ -47,6 +58,13 @@ def install(make_recorder: RecorderFactory | None = None) -> None:
         _RECORDERS.append(make_recorder)
     _wrap(EngineArgs, "create_engine_config", _checking_configuration)
     _wrap(model_states, "resolve_model_state_cls", _plugging_in)
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    """A plug-in may be registered more than once in a process."""
+    _show_log()
+    logger.warning("%s", message)
 
 
 def report_of_model(runner: Any) -> Report:
@@ -89,7 +107,7 @@ def _plugging_in(resolve: Any) -> Any:
             logger.warning("graphparity leaves %s alone: %s.", name, answer.why_not)
             _LEFT_ALONE[model] = _left_alone(state_cls, config.mode, answer.why_not)
             return state_cls
-        needs = [need.words for need in unmet_needs(vllm_config)]
+        needs = unmet_words(vllm_config)
         make_recorder = _RECORDERS[-1]
         if make_recorder is cuda_recorder and (why_not := why_no_cuda_recorder()):
             needs.append(f"a GPU to record on ({why_not})")

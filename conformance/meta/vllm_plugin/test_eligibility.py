@@ -12,6 +12,7 @@ from graphparity.fastpath.vllm_plugin.eligibility import (
     NEEDS,
     needs_table,
     unmet_needs,
+    unmet_words,
 )
 from graphparity.fastpath.vllm_plugin.report import unmet_message
 
@@ -148,9 +149,9 @@ def test_batch_invariance_and_other_versions_are_told(
     """They are no part of ``VllmConfig``."""
     monkeypatch.setenv("VLLM_BATCH_INVARIANT", "1")
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.34.0")
-    found = [need.words for need in unmet_needs(vllm_config)]
+    found = unmet_words(vllm_config)
     assert len(found) == 2
-    assert found[0] == "vLLM 0.33.x"
+    assert found[0] == "vLLM 0.33.x (found 0.34.0)"
     assert "VLLM_BATCH_INVARIANT" in found[1]
 
 
@@ -159,7 +160,7 @@ def test_all_unmet_needs_are_one_message(vllm_config: Any) -> None:
     for words, change in CHANGES.items():
         if "speculation" not in words:
             change(vllm_config)
-    needs = [need.words for need in unmet_needs(vllm_config)]
+    needs = unmet_words(vllm_config)
     message = unmet_message("vllm.DefaultModelState", needs)
     assert len(needs) == len(CHANGES) - 2
     assert all(words in message for words in needs)

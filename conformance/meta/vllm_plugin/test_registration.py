@@ -1,11 +1,13 @@
 """What is put between vLLM and its choice of a model state."""
 
-from types import SimpleNamespace
+import importlib.metadata
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from graphparity.fastpath.vllm_plugin import registration
+from graphparity.fastpath.vllm_plugin import register, registration
 from graphparity.fastpath.vllm_plugin.seam_table import SeamAnswer
 
 
@@ -68,3 +70,51 @@ def test_wrapping_twice_wraps_once() -> None:
     registration._wrap(owner, "resolve", registration._plugging_in)
     assert owner.resolve is once
     assert vars(once)[registration._WRAPPED] is _resolve
+
+
+class AnotherVllm(ModuleType):
+    """A vLLM that has nothing of what is wrapped."""
+
+    __path__: tuple[str, ...] = ()
+
+
+@pytest.fixture
+def another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if vLLM had moved all its modules."""
+    for name in [it for it in sys.modules if it.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "vllm", AnotherVllm("vllm"))
+    registration._warn_once.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("version", "found"),
+    [
+        ("0.34.1+cu130", "found vLLM 0.34.1+cu130, and"),
+        ("0.3.3", "found vLLM 0.3.3, and"),
+        ("", "found no distribution of vLLM, and"),
+    ],
+)
+@pytest.mark.usefixtures("another_vllm")
+def test_another_version_is_left_alone_with_one_warning(
+    version: str,
+    found: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Nothing of it is imported, in any mode, however often it registers."""
+    monkeypatch.setattr(registration, "vllm_version", lambda: version)
+    register()
+    register()
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert found in record.getMessage()
+    assert "supports 0.33.x" in record.getMessage()
+
+
+@pytest.mark.usefixtures("another_vllm")
+def test_the_supported_version_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test above would pass as well if nothing were ever installed."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.33.1")
+    with pytest.raises(ModuleNotFoundError, match=r"vllm\.engine"):
+        register()
