@@ -10,6 +10,8 @@ INTERRUPTED = 130
 """Exit code of Ctrl-C, as a shell gives it."""
 
 _EXTRA_OF = {
+    "numpy": "",
+    "torch": "",
     "hypothesis": "conformance",
     "jinja2": "conformance",
     "matplotlib": "conformance",
@@ -18,7 +20,7 @@ _EXTRA_OF = {
     "cuda": "vllm",
     "vllm": "vllm",
 }
-"""Package -> the extra of graphparity that brings it."""
+"""Package -> the extra of graphparity that brings it; "" for what is always needed."""
 
 
 class CommandError(Exception):
@@ -63,10 +65,8 @@ def _lacking(error: ModuleNotFoundError) -> str:
     extra = _EXTRA_OF.get(package)
     if extra is None:
         return ""
-    return (
-        f"this needs {package}, which is not installed: "
-        f"pip install 'graphparity[{extra}]'."
-    )
+    wanted = f"'graphparity[{extra}]'" if extra else "graphparity"
+    return f"this needs {package}, which is not installed: pip install {wanted}."
 
 
 def _help_of(error: BaseException) -> str:

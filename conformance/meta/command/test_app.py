@@ -44,6 +44,10 @@ ERRORS: dict[str, tuple[BaseException, str]] = {
         ModuleNotFoundError("No module named 'vllm.v1'", name="vllm.v1"),
         "this needs vllm, which is not installed: pip install 'graphparity[vllm]'.",
     ),
+    "missing torch": (
+        ModuleNotFoundError("No module named 'torch'", name="torch"),
+        "this needs torch, which is not installed: pip install graphparity.",
+    ),
     "unforeseen": (
         ZeroDivisionError("by\nzero."),
         "ZeroDivisionError: by zero, which is an error of graphparity: "

@@ -72,18 +72,12 @@ def test_wrapping_twice_wraps_once() -> None:
     assert vars(once)[registration._WRAPPED] is _resolve
 
 
-class AnotherVllm(ModuleType):
-    """A vLLM that has nothing of what is wrapped."""
-
-    __path__: tuple[str, ...] = ()
-
-
 @pytest.fixture
 def another_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if vLLM had moved all its modules."""
     for name in [it for it in sys.modules if it.partition(".")[0] == "vllm"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "vllm", AnotherVllm("vllm"))
+    monkeypatch.setitem(sys.modules, "vllm", ModuleType("vllm"))
     registration._warn_once.cache_clear()
 
 
