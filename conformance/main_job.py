@@ -47,8 +47,18 @@ class SuiteRun:
 
     def start(self) -> None:
         """Start the process."""
-        command = [
-            *(sys.executable, "-m", "pytest", "--pyargs", "graphparity.conformance"),
+        threads = {"OMP_NUM_THREADS": "1"}  # tensors are small; processes are many
+        with self._output_path.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", *self._module_and_arguments()],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | threads,
+            )
+
+    def _module_and_arguments(self) -> list[str]:
+        return [
+            *("pytest", "--pyargs", "graphparity.conformance"),
             *("-p", "graphparity.conformance.pytest_plugin", "-p", "no:cacheprovider"),
             # Tests of our own parts, and of the plug-in, are other jobs.
             *("--ignore-glob", "/*/meta/*", "--ignore-glob", "/*/test_vllm_engine*"),
@@ -57,14 +67,6 @@ class SuiteRun:
             *("--progress-file", str(self._progress_path)),
             *self._options,
         ]
-        threads = {"OMP_NUM_THREADS": "1"}  # tensors are small; processes are many
-        with self._output_path.open("wb") as output:
-            self._process = subprocess.Popen(
-                command,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | threads,
-            )
 
     @property
     def title(self) -> str:
@@ -119,14 +121,16 @@ class SuiteRun:
             self._process.wait()
 
 
-def run_all(runs: Sequence[SuiteRun], *, jobs: int) -> None:
-    """Run every suite, ``jobs`` at a time, in the order given."""
+def run_all(runs: Sequence[SuiteRun], *, jobs: int, counted: str = "tests") -> None:
+    """Run every suite, ``jobs`` at a time, in the order given; what their progress
+    counts is called ``counted``.
+    """
     console = Console()
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("tests, {task.fields[failed]} failed"),
+        TextColumn(f"{counted}, {{task.fields[failed]}} failed"),
         TimeElapsedColumn(),
         console=console,
         disable=not console.is_terminal,
@@ -134,7 +138,7 @@ def run_all(runs: Sequence[SuiteRun], *, jobs: int) -> None:
     tasks = {run: progress.add_task(run.title, failed=0, start=False) for run in runs}
     try:
         with progress:
-            _watch(runs, jobs, progress, tasks, console)
+            _watch(runs, jobs, progress, tasks, console, counted)
     finally:
         for run in runs:
             run.stop()
@@ -146,6 +150,7 @@ def _watch(
     progress: Progress,
     tasks: dict[SuiteRun, TaskID],
     console: Console,
+    counted: str,
 ) -> None:
     printed = time.monotonic()
     while not all(run.started and not run.running for run in runs):
@@ -157,13 +162,14 @@ def _watch(
             counts = run.refresh()
             progress.update(
                 tasks[run],
+                description=run.title,
                 total=counts["tests"] or None,
                 completed=counts["done"],
                 failed=counts["failed"],
             )
         if not console.is_terminal and time.monotonic() - printed > _QUIET_SECONDS:
             printed = time.monotonic()
-            console.print(_one_line(runs))
+            console.print(_one_line(runs, counted))
 
 
 def _next_to_start(runs: Sequence[SuiteRun], jobs: int) -> Iterable[SuiteRun]:
@@ -171,6 +177,6 @@ def _next_to_start(runs: Sequence[SuiteRun], jobs: int) -> Iterable[SuiteRun]:
     return [run for run in runs if not run.started][:free]
 
 
-def _one_line(runs: Sequence[SuiteRun]) -> str:
+def _one_line(runs: Sequence[SuiteRun], counted: str) -> str:
     counts = ((run.title, run.refresh()) for run in runs if run.started)
-    return "; ".join(f"{name} {c['done']}/{c['tests']} tests" for name, c in counts)
+    return "; ".join(f"{name} {c['done']}/{c['tests']} {counted}" for name, c in counts)

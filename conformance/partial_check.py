@@ -25,19 +25,26 @@ def any_group_can_be_built_eagerly(subject: Subject, tally: Tally) -> None:
     Raises:
         ParityError: they are not.
     """
+    for refused in recorded_groups(subject):
+        can_be_built_eagerly(subject, refused, tally)
+
+
+def can_be_built_eagerly(
+    subject: Subject, refused: int, tally: Tally, num_histories: int = MAX_HISTORIES
+) -> None:
+    """As ``any_group_can_be_built_eagerly``, with one KV-cache group refused."""
     keys = subject.graph_keys[:: max(1, len(subject.graph_keys) // NUM_KEYS)]
     image = image_of(subject.memory)
     try:
-        for refused in recorded_groups(subject):
-            partly = partly_recorded(subject, {refused}, keys)
-            _check_histories(partly, tally)
-            captures_read_compared_memory(partly)
+        partly = partly_recorded(subject, {refused}, keys)
+        _check_histories(partly, tally, num_histories)
+        captures_read_compared_memory(partly)
     finally:  # the subject's own state knows what it left in memory
         restore(subject.memory, image)
 
 
-def _check_histories(partly: Subject, tally: Tally) -> None:
-    @settings(max_examples=MAX_HISTORIES)
+def _check_histories(partly: Subject, tally: Tally, num_histories: int) -> None:
+    @settings(max_examples=num_histories)
     @given(history=histories(partly.limits, partly.graph_keys))
     def check(history: list[Step]) -> None:
         check_history(partly, history, tally)

@@ -36,13 +36,13 @@ from graphparity.conformance.recording_again import (
     recorded_again_as_the_first_time,
 )
 from graphparity.conformance.reference_check import check_eager_equals_reference
+from graphparity.conformance.run_profiles import CI
 from graphparity.conformance.state_machine import run_state_machine
 from graphparity.conformance.subjects.subject import Subject
 from graphparity.conformance.tally import Tally
 from graphparity.fastpath.graph_key import GraphKey
 
-NUM_LIVES, NUM_RULES = 8, 30
-"""Random lives of a subject of plain torch, and the most rules in each."""
+NUM_LIVES, NUM_RULES = CI.lives
 
 
 def replays_equal_eager(subject: Subject, key: GraphKey, tally: Tally) -> None:

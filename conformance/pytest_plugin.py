@@ -15,19 +15,19 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import hypothesis
 import pytest
 
 from graphparity.conformance.builders.cases import CASES, CPU_ONLY
 from graphparity.conformance.environment import environment
 from graphparity.conformance.failures import Failure, failures_of
 from graphparity.conformance.results import SubjectResult, print_results
+from graphparity.conformance.run_profiles import CI, SESSION_PROFILES, RunProfile
 from graphparity.conformance.subjects.recorders import RECORDERS
 from graphparity.conformance.subjects.registry import (
     FAMILIES,
     is_vllm,
     load_subject,
-    query_lens_of,
+    names_of_subjects,
     subject_maker,
 )
 from graphparity.conformance.subjects.subject import Subject
@@ -35,7 +35,6 @@ from graphparity.conformance.tally import Tally, key_id
 
 DEFAULT_FAMILY = "torch-decode"
 DEFAULT_RECORDER = "emulated"
-DEFAULT_MAX_EXAMPLES = 10
 
 
 class ConformanceSession:
@@ -48,9 +47,7 @@ class ConformanceSession:
         self._num_tests = self._num_done = self._num_failed = 0
         self._asked = subject_names(config)
         self._environment = environment(self.recorder)
-        self._environment["random batches a key"] = str(
-            config.getoption("--max-examples")
-        )
+        self._environment["random batches a key"] = str(max_examples(config))
         self._tests: dict[str, Counter[str]] = {}
         self._failures: list[Failure] = []
         self._exit_status: int | None = None
@@ -147,10 +144,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         ),
     )
     group.addoption(
+        "--conformance-profile",
+        choices=tuple(SESSION_PROFILES),
+        default=CI.name,
+        help=f"how much is drawn (default {CI.name})",
+    )
+    group.addoption(
         "--max-examples",
         type=int,
-        default=DEFAULT_MAX_EXAMPLES,
-        help=f"random batches a key (default {DEFAULT_MAX_EXAMPLES})",
+        help=f"random batches a key (default the profile's: {CI.max_examples} of ci)",
     )
     group.addoption(
         "--progress-file", help="write progress and results to this file as JSON"
@@ -164,10 +166,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"unknown recorder {recorder!r}: use one of {', '.join(RECORDERS)}."
         )
-    max_examples = config.getoption("--max-examples")
-    if max_examples < 1:
+    if (asked := max_examples(config)) < 1:
         raise pytest.UsageError(
-            f"--max-examples {max_examples} checks nothing: give 1 or more."
+            f"--max-examples {asked} checks nothing: give 1 or more."
         )
     # The folder of the call holds modules of addresses, as for ``python -m pytest``.
     sys.path.insert(0, str(config.invocation_params.dir))
@@ -188,25 +189,14 @@ def pytest_configure(config: pytest.Config) -> None:
         "of its nodes; deselected under another recorder",
     )
     config.stash[SESSION] = ConformanceSession(config)
-    # A session within this process must not change what this one's name means.
-    profile = f"conformance-{max_examples}"
-    hypothesis.settings.register_profile(
-        profile,
-        max_examples=max_examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(hypothesis.HealthCheck),
-    )
-    hypothesis.settings.load_profile(profile)
+    run_profile(config).load(max_examples(config))
 
 
 def pytest_report_header(config: pytest.Config) -> str:
     """What this session runs on."""
     return (
         f"graphparity: subjects {', '.join(subject_names(config))}; recorder "
-        f"{config.getoption('--recorder')}; {config.getoption('--max-examples')} "
-        "batches a key"
+        f"{config.getoption('--recorder')}; {max_examples(config)} batches a key"
     )
 
 
@@ -308,16 +298,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def subject_names(config: pytest.Config) -> list[str]:
     """The subjects asked for; a family stands for every query length."""
-    names = config.getoption("--subject") or [DEFAULT_FAMILY]
-    return [
-        full_name
-        for name in names
-        for full_name in (
-            [name]
-            if name.rpartition(":")[2].isdigit()
-            else [f"{name}:{query_len}" for query_len in query_lens_of(name)]
-        )
-    ]
+    return names_of_subjects(config.getoption("--subject") or [DEFAULT_FAMILY])
+
+
+def run_profile(config: pytest.Config) -> RunProfile:
+    """How much the session draws."""
+    return SESSION_PROFILES[config.getoption("--conformance-profile")]
+
+
+def max_examples(config: pytest.Config) -> int:
+    """Random batches a key."""
+    asked: int | None = config.getoption("--max-examples")
+    return run_profile(config).max_examples if asked is None else asked
 
 
 def _builder_cases(config: pytest.Config) -> list[str]:

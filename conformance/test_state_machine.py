@@ -3,13 +3,9 @@
 import pytest
 
 from graphparity.conformance import profile
+from graphparity.conformance.pytest_plugin import run_profile
 from graphparity.conformance.subjects.registry import fresh_subject, is_vllm
 from graphparity.conformance.tally import Tally
-
-VLLM_LIVES = {False: (4, 12), True: (2, 12)}
-"""Whether recordings are renewed -> lives, and the rules of each, of subjects made of
-interpreted kernels."""
-TORCH_LIVES = dict.fromkeys((False, True), (profile.NUM_LIVES, profile.NUM_RULES))
 
 
 @pytest.mark.parametrize("releases", [False, True], ids=["recorded once", "renewed"])
@@ -19,8 +15,9 @@ def test_lives_of_requests(
     """Requests are added, grow, finish in mid-batch, are preempted and resume, on
     blocks that others held before; recordings are released and renewed, or not.
     """
-    lives = VLLM_LIVES if is_vllm(shortest_subject) else TORCH_LIVES
-    num_lives, num_rules = lives[releases]
+    num_lives, num_rules = run_profile(request.config).lives_of(
+        is_vllm=is_vllm(shortest_subject), releases=releases
+    )
     profile.lives_equal_eager(
         fresh_subject(shortest_subject, request.config.getoption("--recorder")),
         Tally(),

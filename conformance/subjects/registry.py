@@ -7,7 +7,7 @@ A subject's name is ``FAMILY:QUERY_LEN``; a family is one of ``FAMILIES`` or an 
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from graphparity.conformance.subjects.subject import Subject, require_model_state
@@ -129,6 +129,19 @@ def _maker_of_class(family: str, cls: type[Any]) -> SubjectMaker:
 def query_lens_of(family: str) -> tuple[int, ...]:
     """The query lengths that a family stands for where none is named."""
     return QUERY_LENS[:1] if family in SINGLE_TOKEN_FAMILIES else QUERY_LENS
+
+
+def names_of_subjects(names: Iterable[str]) -> list[str]:
+    """The names, but for a family its subjects, one a query length."""
+    return [
+        full_name
+        for name in names
+        for full_name in (
+            [name]
+            if name.rpartition(":")[2].isdigit()
+            else [f"{name}:{query_len}" for query_len in query_lens_of(name)]
+        )
+    ]
 
 
 def is_vllm(name: str) -> bool:

@@ -186,6 +186,30 @@ class _ShortAtEdges(TorchSlidingWindowBuilder):
         return built
 
 
+RARE_LENGTHS = {37}
+"""Of sequences, in tokens."""
+
+
+def wrong_at_rare_lengths(name: str, query_len: int, recorder: str) -> Subject:
+    """A step of one request of such a length counts a slot too many. The smallest key
+    is the subject's only one.
+    """
+    subject = torch_decode(name, query_len, recorder)
+    state = _state(subject)
+    prepare_attn = state.prepare_attn
+
+    def prepare_wrongly(
+        batch: InputBatch, *step: Operand, **kwargs: Operand
+    ) -> Operand:
+        built = prepare_attn(batch, *step, **kwargs)
+        if batch.num_reqs == 1 and int(batch.seq_lens[0]) in RARE_LENGTHS:
+            built["sliding_window"].decode_swa_lens.add_(1)
+        return built
+
+    state.prepare_attn = prepare_wrongly
+    return replace(subject, graph_keys=subject.graph_keys[-1:])
+
+
 def window_short_at_block_edges(name: str, query_len: int, recorder: str) -> Subject:
     """Both sides count one slot too few where a sequence ends at a block's end."""
     return _on_both_sides(torch_decode(name, query_len, recorder), _ShortAtEdges)
