@@ -53,7 +53,9 @@ def _seen(node: Node) -> tuple[Touched, Touched]:
     stores: list[Touched] = []
     for access in accesses_of(node):
         lanes = access.addresses[:, None]
-        every = lanes + np.arange(access.num_bytes, dtype=np.uint64)
+        every = np.add(
+            lanes, np.arange(access.num_bytes, dtype=np.uint64), dtype=np.uint64
+        )
         (stores if access.is_store else loads).append(every.ravel())
     return _bytes(loads), _bytes(stores)
 

@@ -18,14 +18,14 @@ from graphparity.conformance.subjects.subject import (
     Subject,
     eager_twin,
 )
+from graphparity.fastpath.builder_memory import (
+    builder_memory,
+    member_tensors,
+)
 from graphparity.fastpath.capture_ladder import Descriptor
 from graphparity.fastpath.graph_key import Dispatch, keys_to_record
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
-from graphparity.fastpath.vllm_plugin.builder_memory import (
-    builder_memory,
-    member_tensors,
-)
 from graphparity.reference.attention import AttentionGroup, CommonAttentionMetadata
 from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBatch, InputBuffers

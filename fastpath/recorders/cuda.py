@@ -93,10 +93,11 @@ class CudaBuildGraph:
         return [node.describe() for node in self._nodes]
 
     def release(self) -> None:
-        """Free the graph; a replay afterwards raises ``RuntimeError``."""
+        """Free the graph: no node is left; a replay raises ``RuntimeError``."""
         if self._graph is not None:
             self._graph.reset()
-            self._graph, self.replay = None, _refuse_replay
+            self._graph, self.replay, self._nodes = None, _refuse_replay, ()
+            vars(self).pop("_segments", None)
 
 
 class CudaRecorder:

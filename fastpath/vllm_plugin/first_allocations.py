@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from graphparity.fastpath.builder_memory import builder_memory
 from graphparity.fastpath.group_build import source_of
 from graphparity.fastpath.recorders.protocol import (
     CaptureError,
@@ -20,7 +21,6 @@ from graphparity.fastpath.recorders.protocol import (
     ReplayTimes,
     SideStream,
 )
-from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 
 T = TypeVar("T")
 

@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.builder_memory import (
+    builder_memory,
+    member_tensors,
+)
 from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.group_build import GroupBuild
 from graphparity.fastpath.prover import judge
@@ -13,10 +17,6 @@ from graphparity.fastpath.proving.batches import longest_batch, shortest_batch
 from graphparity.fastpath.proving.group_memory import image_of, restore
 from graphparity.fastpath.proving.verdict import Level, Verdict
 from graphparity.fastpath.recorders.protocol import Recorder
-from graphparity.fastpath.vllm_plugin.builder_memory import (
-    builder_memory,
-    member_tensors,
-)
 from graphparity.fastpath.vllm_plugin.recorder import RecorderFactory
 from graphparity.fastpath.vllm_plugin.runner_group_build import RunnerGroupBuild
 

@@ -11,6 +11,10 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.builder_memory import (
+    builder_memory,
+    member_tensors,
+)
 from graphparity.fastpath.group_build import source_of
 from graphparity.fastpath.metadata_graphs import AttnMetadata
 from graphparity.fastpath.proving.group_memory import (
@@ -20,10 +24,6 @@ from graphparity.fastpath.proving.group_memory import (
 )
 from graphparity.fastpath.runtime_batch import RunnerBuffers, StepRows
 from graphparity.fastpath.step_inputs import write_step_inputs
-from graphparity.fastpath.vllm_plugin.builder_memory import (
-    builder_memory,
-    member_tensors,
-)
 from graphparity.fastpath.vllm_plugin.derived_groups import groups_built_with
 
 

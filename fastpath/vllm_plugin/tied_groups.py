@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.builder_memory import builder_memory
 from graphparity.fastpath.forked_build import used_groups
 from graphparity.fastpath.proving.group_memory import span_of
-from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 from graphparity.fastpath.vllm_plugin.derived_groups import groups_built_with
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from graphparity.fastpath.builder_memory import builder_memory
 from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.fork_decision import ForkDecision
 from graphparity.fastpath.graph_key import GraphKey, graph_key
@@ -34,7 +35,6 @@ from graphparity.fastpath.proving.replays import (
     eager_result,
     result_of,
 )
-from graphparity.fastpath.vllm_plugin.builder_memory import builder_memory
 from graphparity.fastpath.vllm_plugin.own_maps import as_serial
 from graphparity.fastpath.vllm_plugin.runner_group_build import distinct
 
