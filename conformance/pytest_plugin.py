@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from graphparity.conformance.benchmarks import sessions as benchmark_sessions
 from graphparity.conformance.builders.cases import CASES, CPU_ONLY
 from graphparity.conformance.environment import environment
 from graphparity.conformance.failures import Failure, failures_of
@@ -137,10 +138,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--recorder",
-        default=DEFAULT_RECORDER,
         help=(
             f"what records the builds: {', '.join(RECORDERS)} (default "
-            f"{DEFAULT_RECORDER})"
+            f"{DEFAULT_RECORDER}; with --benchmark-only, cuda where there is a GPU)"
         ),
     )
     group.addoption(
@@ -161,7 +161,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options, and make Hypothesis deterministic."""
-    recorder = config.getoption("--recorder")
+    recorder = config.getoption("--recorder") or benchmark_sessions.default_recorder(
+        config
+    )
+    config.option.recorder = recorder
+    config.pluginmanager.register(benchmark_sessions)
     if recorder not in RECORDERS:
         raise pytest.UsageError(
             f"unknown recorder {recorder!r}: use one of {', '.join(RECORDERS)}."
