@@ -60,12 +60,21 @@ class CaptureLadder:
         """Requests and tokens of each FULL graph of this query length, smallest first;
         twice where two capture sizes make the same.
         """
-        sizes = sorted(self.capture_sizes)
-        for size in sizes:
-            num_reqs = -(-size // query_len)
-            num_tokens = num_reqs * query_len
-            if num_reqs <= self.max_num_reqs and num_tokens <= sizes[-1]:
-                yield num_reqs, num_tokens
+        for size in sorted(self.capture_sizes):
+            if not self.why_not_captured(size, query_len):
+                yield _whole_requests(size, query_len)
+
+    def why_not_captured(self, size: int, query_len: int) -> str:
+        """Why this capture size has no FULL graph of decodes; "" if it has one."""
+        num_reqs, num_tokens = _whole_requests(size, query_len)
+        if num_reqs > self.max_num_reqs:
+            return f"it holds {num_reqs} requests, and there are {self.max_num_reqs}"
+        if num_tokens > max(self.capture_sizes):
+            return (
+                f"rounded up to whole requests it is {num_tokens} tokens, more than "
+                f"the largest capture size {max(self.capture_sizes)}"
+            )
+        return ""
 
     def dispatch(
         self,
@@ -88,3 +97,9 @@ class CaptureLadder:
                 if num_tokens <= size:
                     return Descriptor(self.mixed_mode, size, None, None)
         return Descriptor(CUDAGraphMode.NONE, num_tokens, num_reqs, None)
+
+
+def _whole_requests(size: int, query_len: int) -> tuple[int, int]:
+    """Requests and tokens of a capture size, rounded up to whole requests."""
+    num_reqs = -(-size // query_len)
+    return num_reqs, num_reqs * query_len
