@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from graphparity.command.doctor import doctor
 from graphparity.command.errors import INTERRUPTED, drop_output, report_error
 from graphparity.command.keys import keys
 
@@ -90,3 +91,4 @@ def _version() -> str:
 app.command(
     epilog="Example: graphparity keys --max-num-seqs 8 --capture-sizes 1,2,4,8"
 )(keys)
+app.command(epilog="Example: graphparity doctor")(doctor)

@@ -32,6 +32,14 @@ GraphPoolId = Any
 """What ``torch.cuda.graph_pool_handle`` returns; torch's type for it is private."""
 
 
+def has_cuda_bindings() -> bool:
+    """Whether ``cuda-bindings`` is installed."""
+    try:
+        return importlib.util.find_spec("cuda.bindings") is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
+
+
 def require_cuda() -> None:
     """Raise ``RuntimeError`` where graphs cannot be captured or listed."""
     if not torch.cuda.is_available():
@@ -39,7 +47,7 @@ def require_cuda() -> None:
             "recorder 'cuda' found no CUDA GPU (torch.cuda.is_available() is False): "
             "run on a machine with one, or use the recorder 'emulated'."
         )
-    if importlib.util.find_spec("cuda.bindings") is None:
+    if not has_cuda_bindings():
         raise RuntimeError(
             "recorder 'cuda' lists a graph's nodes through cuda-bindings, which is not "
             "installed: pip install cuda-bindings."
