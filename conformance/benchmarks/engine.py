@@ -169,6 +169,11 @@ class Engine:
         speculation = self.runner.vllm_config.speculative_config
         return speculation.num_speculative_tokens if speculation else 0
 
+    @property
+    def draft_builds_a_step(self) -> int:
+        """Recorded builds of a draft model's own in a step of the target."""
+        return self.num_drafts - 1 if self.state.plugged.drafts is not None else 0
+
     def forward_gpu_us(self, batch: int) -> float:
         """Microseconds of the GPU for the FULL graph of a batch's forward, launched
         alone: a step cannot be shorter. After a batch only: it reads what that left.

@@ -3,11 +3,12 @@
 The engine runs in mode ``verify`` in this process. An arm is what its model state has
 for a while in the place of the members that serve a step: vLLM's own functions, those
 of mode ``replay``, or the verifying ones. Only where replay starts are known to be zero
-is their upload spared in every arm.
+is their upload spared in every arm. The recorded builds of a draft model go with them.
 """
 
+import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle, pairwise
@@ -19,6 +20,8 @@ import torch
 PrepareAttn = Callable[..., Any]
 Arm = Mapping[str, Any]
 """Member of a model state -> what it is for a while; one is ``prepare_attn``."""
+DRAFT_BUILD = "draft build"
+"""In an arm, what a draft model's speculator builds by, if its builds are recorded."""
 
 SETTLING_STEPS = 4
 """Steps of a block that are not counted: the host runs ahead of the GPU."""
@@ -33,6 +36,14 @@ def arms_of(state: Any) -> dict[str, Arm]:
     names = ("prepare_attn", state._specialization.seam.build_method)
     vllm_s, replaying = _base_of(state), super(VerifyingModelState, state)
     this: Any = replaying
+    drafting = _drafting_arms(state.plugged.drafts)
+    serving = _serving_arms(state, names, vllm_s, this)
+    return {name: {**serving[name], **drafting.get(name, {})} for name in serving}
+
+
+def _serving_arms(
+    state: Any, names: Sequence[str], vllm_s: type[Any], this: Any
+) -> dict[str, Arm]:
     return {
         "eager": {
             name: partial(getattr(vllm_s, name), state)
@@ -45,6 +56,39 @@ def arms_of(state: Any) -> dict[str, Arm]:
         },
         "verified": {"prepare_attn": type(state).prepare_attn.__get__(state)},
     }
+
+
+def _drafting_arms(drafts: Any) -> dict[str, Arm]:
+    """The part of the arms that a draft model's own builds are; none without them."""
+    if drafts is None:
+        return {}
+    from graphparity.fastpath.vllm_plugin.draft_builds import (  # noqa: PLC0415
+        DraftBuilds,
+    )
+
+    # The same recordings and counters, without what mode "verify" puts around them.
+    replaying = copy.copy(drafts)
+    replaying.__class__ = DraftBuilds
+    return {
+        "eager": {DRAFT_BUILD: drafts.decodes.build},
+        "replayed": {DRAFT_BUILD: replaying.replay_or_build},
+        "verified": {DRAFT_BUILD: drafts.replay_or_build},
+    }
+
+
+def _put_on(state: Any, members: Arm) -> None:
+    vars(state).update({it: members[it] for it in members if it != DRAFT_BUILD})
+    if DRAFT_BUILD in members:
+        state.plugged.drafts.decodes.serve_by(members[DRAFT_BUILD])
+
+
+def _take_off(state: Any, members: Iterable[str]) -> None:
+    for name in members:
+        if name == DRAFT_BUILD:
+            drafts = state.plugged.drafts
+            drafts.decodes.serve_by(drafts.replay_or_build)
+        else:
+            vars(state).pop(name, None)
 
 
 def _base_of(state: Any) -> type[Any]:
@@ -60,12 +104,11 @@ def _base_of(state: Any) -> type[Any]:
 @contextmanager
 def arm(state: Any, members: Arm) -> Iterator[None]:
     """While active, ``state`` serves its steps by ``members``."""
-    vars(state).update(members)
+    _put_on(state, members)
     try:
         yield
     finally:
-        for name in members:
-            vars(state).pop(name, None)
+        _take_off(state, members)
 
 
 def probing(members: Arm, probes: Mapping[Callable[[], object], list[int]]) -> Arm:
@@ -108,17 +151,21 @@ class BlockClock:
         self.build_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
         self.gpu_wait_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
         """What the host waited for the GPU, each time that it did."""
+        self.draft_build_ns: dict[str, list[int]] = {"eager": [], "replayed": []}
+        """Every build of a draft model's own FULL steps; none without them."""
         self._starts: list[list[int]] = []
         self._arms = arms_of(self._state)
-        self._timed = {
-            name: {
-                **self._arms[name],
-                "prepare_attn": _timed(
-                    self._arms[name]["prepare_attn"], spans, self._state._full_mode
-                ),
-            }
-            for name, spans in self.build_ns.items()
-        }
+        self._timed = {name: self._timed_arm(name) for name in self.build_ns}
+
+    def _timed_arm(self, name: str) -> Arm:
+        members, full_mode = self._arms[name], self._state._full_mode
+        prepare_attn = members["prepare_attn"]
+        timed = {"prepare_attn": _timed(prepare_attn, self.build_ns[name], full_mode)}
+        if DRAFT_BUILD in members:
+            timed[DRAFT_BUILD] = _timed_draft(
+                members[DRAFT_BUILD], self.draft_build_ns[name], full_mode
+            )
+        return {**members, **timed}
 
     @property
     def is_complete(self) -> bool:
@@ -198,9 +245,8 @@ class BlockClock:
         if not self.is_complete:
             name = self._blocks[len(self._starts) - 1]
             for other in self._timed.values():
-                for member in other:
-                    vars(self._state).pop(member, None)
-            vars(self._state).update(self._timed[name])
+                _take_off(self._state, other)
+            _put_on(self._state, self._timed[name])
 
 
 def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAttn:
@@ -235,3 +281,31 @@ def _timed(call: PrepareAttn, spans: list[int], full_mode: object) -> PrepareAtt
         return metadata
 
     return prepare_attn
+
+
+def _timed_draft(
+    call: Callable[..., Any], spans: list[int], full_mode: object
+) -> Callable[..., Any]:
+    """``call``, which notes the nanoseconds of every build of a draft's FULL step."""
+
+    def build(
+        num_reqs: int,
+        batch_desc: Any,
+        num_query_per_req: int,
+        seq_lens_cpu_upper_bound: torch.Tensor,
+        step: int,
+    ) -> Any:
+        begin = time.perf_counter_ns()
+        metadata = call(
+            num_reqs=num_reqs,
+            batch_desc=batch_desc,
+            num_query_per_req=num_query_per_req,
+            seq_lens_cpu_upper_bound=seq_lens_cpu_upper_bound,
+            step=step,
+        )
+        end = time.perf_counter_ns()
+        if batch_desc.cg_mode is full_mode:
+            spans.append(end - begin)
+        return metadata
+
+    return build

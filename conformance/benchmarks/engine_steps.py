@@ -68,6 +68,11 @@ class Row:
     missing_recordings: int
     build_eager: HostTime
     build_replayed: HostTime
+    draft_build_eager: HostTime | None
+    """Of one step of a draft model's own; None where no such build is recorded."""
+    draft_build_replayed: HostTime | None
+    draft_builds_a_step: int
+    """Such builds in a step of the target."""
     launch_floor: HostTime
     """Launching a graph of one small kernel, again and again."""
     launch_floor_in_step: HostTime
@@ -117,6 +122,9 @@ def measure(engine: Engine, name: str, batch: int, num_pairs: int) -> Row:
         missing_recordings=engine.report()["steps_eager"]["MISSING_RECORDING"],
         build_eager=summary_of(clock.build_ns["eager"]),
         build_replayed=summary_of(clock.build_ns["replayed"]),
+        draft_build_eager=_summary_if_any(clock.draft_build_ns["eager"]),
+        draft_build_replayed=_summary_if_any(clock.draft_build_ns["replayed"]),
+        draft_builds_a_step=engine.draft_builds_a_step,
         launch_floor=floor,
         launch_floor_in_step=floor_in_step,
         call_floor_in_step=call_floor,
@@ -144,6 +152,10 @@ def _floors_in_step(engine: Engine, batch: int) -> tuple[HostTime, HostTime]:
     with arm(engine.state, probing(replayed, probes)):
         engine.generate(batch, PROBED_TOKENS)
     return summary_of(launches), summary_of(calls)
+
+
+def _summary_if_any(spans: list[int]) -> HostTime | None:
+    return summary_of(spans) if spans else None
 
 
 def _nothing() -> None:
@@ -208,6 +220,8 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
     table = Table(title="Engine steps on a GPU, microseconds")
     for column in ("configuration", "batch", "build eager", "replayed"):
         table.add_column(column)
+    for column in ("draft build eager", "replayed", "a step"):
+        table.add_column(column)
     for column in ("floor", "floor in step", "call in step", "GPU forward"):
         table.add_column(column)
     for column in ("GPU wait eager", "replayed"):
@@ -220,6 +234,11 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
             row["configuration"],
             str(row["batch"]),
             *(_shown(row[it]) for it in ("build_eager", "build_replayed")),
+            *(
+                _shown_if_any(row.get(it))
+                for it in ("draft_build_eager", "draft_build_replayed")
+            ),
+            str(row.get("draft_builds_a_step", 0)),
             *(_shown(row[it]) for it in ("launch_floor", "launch_floor_in_step")),
             _shown(row["call_floor_in_step"]),
             str(row["forward_gpu"]),
@@ -235,6 +254,10 @@ def print_rows(rows: Sequence[dict[str, Any]]) -> None:
 
 def _shown(times: dict[str, float]) -> str:
     return f"{times['median']} ({times['p99']})"
+
+
+def _shown_if_any(times: dict[str, float] | None) -> str:
+    return _shown(times) if times else ""
 
 
 def main() -> int:

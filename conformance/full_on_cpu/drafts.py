@@ -6,8 +6,8 @@ kept out of graphs, so that it reads, on the host, the metadata of replayed step
 
 # ruff: noqa: PLC0415, vLLM is imported once this process is prepared for it
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -118,4 +118,52 @@ def frozen_metadata() -> Iterator[None]:
         return replayed
 
     with mock.patch.object(FreshReplays, "_made_anew", as_captured):
+        yield
+
+
+def draft_fault(name: str) -> AbstractContextManager[Any]:
+    """Planted in a draft model's own builds, as ``Scenario.draft_fault`` says."""
+    faults: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "": nullcontext,
+        "stale_slots": lambda: _stale(".slot_mapping"),
+        "stale_build": lambda: _stale(""),
+        "frozen_bound": _frozen_bound,
+    }
+    return faults[name]()
+
+
+@contextmanager
+def _stale(suffix: str) -> Iterator[None]:
+    """A replay leaves what the build before it left in the builders' tensors of these
+    names.
+    """
+    from graphparity.fastpath.builder_memory import builder_memory
+    from graphparity.fastpath.vllm_plugin.draft_builds import DraftBuilds
+
+    replay = DraftBuilds._replay
+
+    def leaving(self: Any, *step: Any) -> Any:
+        memory = builder_memory(self.attn_groups, self.decodes.runner.device)
+        left = [it for path, it in memory.items() if path.endswith(suffix)]
+        before = [it.clone() for it in left]
+        replayed = replay(self, *step)
+        for stale, values in zip(left, before, strict=True):
+            stale.copy_(values)
+        return replayed
+
+    with mock.patch.object(DraftBuilds, "_replay", leaving):
+        yield
+
+
+@contextmanager
+def _frozen_bound() -> Iterator[None]:
+    """Builds are recorded under the bounds of a step of one-token sequences."""
+    from graphparity.fastpath.decode_batch import padded_decode_batch
+    from graphparity.fastpath.vllm_plugin import draft_builds
+
+    def of_one_token(key: Any, input_buffers: Any, max_model_len: int) -> Any:
+        del max_model_len
+        return padded_decode_batch(key, input_buffers, 1)
+
+    with mock.patch.object(draft_builds, "padded_decode_batch", of_one_token):
         yield

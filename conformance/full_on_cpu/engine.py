@@ -15,6 +15,7 @@ from graphparity.conformance.full_on_cpu.adapters import RANK, lora_requests
 from graphparity.conformance.full_on_cpu.attention import built_by
 from graphparity.conformance.full_on_cpu.data_parallel import join_ranks
 from graphparity.conformance.full_on_cpu.drafts import (
+    draft_fault,
     draft_prefills,
     frozen_metadata,
     speculation,
@@ -77,6 +78,7 @@ def run(scenario: Scenario) -> dict[str, Any]:
         tempfile.TemporaryDirectory() as folder,
         built_by(builder, scenario.builder_rank),
         draft_prefills(scenario.draft_prefill),
+        draft_fault(scenario.draft_fault),
         frozen_metadata() if scenario.is_frozen else nullcontext(),
     ):
         Path(folder, "config.json").write_text(json.dumps(model), "utf-8")

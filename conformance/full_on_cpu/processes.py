@@ -19,10 +19,13 @@ SUITE = "graphparity.conformance.pytest_plugin"
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
 _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
 _EAGLE = {"draft": "eagle", "num_drafts": 2}
-_EAGLE_3 = {"draft": "eagle3", "num_drafts": 2, "is_short": True}
+_EAGLE_3 = {"draft": "eagle3", "num_drafts": 3, "is_short": True}
 _MTP = {"draft": "mtp", "num_drafts": 2, "is_short": True}
 _EAGER = {"draft_prefill": "eager", "is_short": True}
 _FROZEN = {**_EAGER, "is_frozen": True}
+_STALE_SLOTS = {"draft_fault": "stale_slots", "is_short": True}
+_STALE_BUILD = {"draft_fault": "stale_build", "is_short": True}
+_FROZEN_BOUND = {"draft_fault": "frozen_bound", "is_short": True}
 _CONNECTOR = {"has_connector": True, "is_short": True}
 
 
@@ -52,6 +55,8 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "MTP, replay": {"mode": "replay", **_MTP},
         "MTP, eager prefill": {"mode": "verify", **_MTP, **_EAGER},
         "MTP, frozen": {"mode": "verify", **_MTP, **_FROZEN},
+        "MTP, stale slots": {"mode": "verify", **_MTP, **_STALE_SLOTS},
+        "MTP, frozen bound": {"mode": "verify", **_MTP, **_FROZEN_BOUND},
         "stale, verified": {"mode": "verify", "level": "off", "builder": "stale"},
         "stale, unjudged": _STALE,
         "stale, judged": {"mode": "replay", "builder": "stale"},
@@ -75,6 +80,9 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
         "EAGLE, eager prefill": {"mode": "replay", **_EAGLE, **_EAGER},
         "EAGLE-3, replay": {"mode": "replay", **_EAGLE_3},
         "EAGLE, frozen": {"mode": "replay", **_EAGLE, **_FROZEN},
+        "EAGLE-3, verify": {"mode": "verify", **_EAGLE_3},
+        "EAGLE-3, stale build": {"mode": "replay", **_EAGLE_3, **_STALE_BUILD},
+        "EAGLE-3, host read": {"mode": "replay", **_EAGLE_3, "builder": "host_read"},
     },
     {
         "2 ranks, vllm": {"is_full": False, "num_ranks": 2},

@@ -85,6 +85,9 @@ class Scenario:
     "eager", reading the metadata of the step."""
     is_frozen: bool = False
     """Whether that metadata is the recording's, for all who read it."""
+    draft_fault: str = ""
+    """What is wrong with replays of a draft model's own builds: "stale_slots",
+    "stale_build", or "frozen_bound"."""
     is_short: bool = False
     """Whether the second wave alone is served."""
     has_connector: bool = False

@@ -19,10 +19,17 @@ from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.counter_log import CounterLog
+from graphparity.fastpath.vllm_plugin.draft_builds import DraftBuilds
+from graphparity.fastpath.vllm_plugin.draft_decodes import (
+    DraftDecodes,
+    drafts_in_steps,
+    why_no_builds,
+)
 from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
 from graphparity.fastpath.vllm_plugin.host_readers import keys_read_on_host
 from graphparity.fastpath.vllm_plugin.recorder import CaptureRecorder, RecorderFactory
 from graphparity.fastpath.vllm_plugin.report import (
+    DraftReport,
     ForkReport,
     GroupReport,
     Report,
@@ -32,6 +39,7 @@ from graphparity.fastpath.vllm_plugin.report import (
 from graphparity.fastpath.vllm_plugin.runner_link import RunnerKeys, runner_keys
 from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
+from graphparity.fastpath.vllm_plugin.verify_drafts import VerifiedDraftBuilds
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +60,11 @@ class Plugged:
         self.capture_s = self.judge_s = 0.0
         self.memory_bytes = 0
         self.counter_log: CounterLog | None = None
+        self.drafts: DraftBuilds | None = None
+        """The recorded builds of a draft model's own decode steps."""
+        self.why_no_drafts = ""
+        """Why a draft model has none; "" without a draft model."""
+        self.draft_memory_bytes = 0
         self._runner: Any = None
         self._is_profile = self._has_captured = False
 
@@ -66,7 +79,8 @@ class Plugged:
         self._runner, self._is_profile, self._has_captured = runner, is_profile, False
         self.recorder.begin(runner)
         try:
-            yield
+            with self._drafts_recorded_by(runner):
+                yield
             if self._has_captured and not is_profile:
                 runner.model_state.finish_capture(runner)
             elif not self._has_captured:
@@ -79,8 +93,52 @@ class Plugged:
             self._runner = None
             if is_profile:
                 runner.model_state.graphs.release()
+                self.release_drafts()
                 self.recorder.drop()
                 self.groups, self.verdicts = (), {}
+
+    @contextmanager
+    def _drafts_recorded_by(self, runner: Any) -> Iterator[None]:
+        """A draft model's own builds are recorded once its graphs are captured, inside
+        of the runner's capture, which measures its memory.
+        """
+        self.release_drafts()
+        speculator: Any = getattr(runner, "speculator", None)
+        if not drafts_in_steps(speculator):
+            yield
+            return
+        capture = speculator.capture
+
+        def capture_and_record() -> None:
+            capture()
+            self._record_drafts(runner, speculator)
+
+        vars(speculator)["capture"] = capture_and_record
+        try:
+            yield
+        finally:
+            del vars(speculator)["capture"]
+
+    def _record_drafts(self, runner: Any, speculator: Any) -> None:
+        self.why_no_drafts = why_no_builds(speculator)
+        if self.why_no_drafts:
+            return
+        is_verified = self.config.mode is Mode.VERIFY
+        kind = VerifiedDraftBuilds if is_verified else DraftBuilds
+        free_before = self.free_memory()
+        self.drafts = kind(
+            DraftDecodes(speculator, runner),
+            self.recorder.make_recorder,
+            self.config.level,
+        )
+        self.drafts.record(can_judge=runner.kv_cache_config.num_blocks > 1)
+        self.draft_memory_bytes = max(free_before - self.free_memory(), 0)
+
+    def release_drafts(self) -> None:
+        """Drop the recordings of a draft model, if there are any."""
+        if self.drafts is not None:
+            self.drafts.release()
+        self.drafts, self.draft_memory_bytes = None, 0
 
     @property
     def shares_rungs(self) -> bool:
@@ -165,6 +223,12 @@ class PluggedModelState(FreshReplays):
         self.plugged = Plugged(*self._plugged_as)
         super().__init__(*args, **kwargs)
 
+    def initialize_kv_cache(self, kv_cache_config: Any, block_tables: Any) -> None:
+        """Adopt a newly allocated KV cache; recordings of the last one are dropped."""
+        base: Any = super()
+        base.initialize_kv_cache(kv_cache_config, block_tables)
+        self.plugged.release_drafts()
+
     def capture_inner_cudagraphs(
         self,
         input_buffers: Any,
@@ -201,8 +265,10 @@ class PluggedModelState(FreshReplays):
 
     def _forget_captures(self) -> None:
         """Steps counted so far are the engine's own: warm-ups and captures."""
-        self.graphs.num_replayed = 0
-        self.graphs.eager_steps.clear()
+        drafts = self.plugged.drafts
+        for graphs in (self.graphs, *([drafts.graphs] if drafts else [])):
+            graphs.num_replayed = 0
+            graphs.eager_steps.clear()
 
 
 def plug(
@@ -255,6 +321,7 @@ def report_of(state: Any) -> Report:
         num_made_anew=state.num_made_anew,
         key_refusals=_refusals(graphs.refusals),
         groups=plugged.groups,
+        draft=_draft_report(plugged),
         fork=_fork_report(state.fork_decision),
         capture_s=plugged.capture_s,
         judge_s=plugged.judge_s,
@@ -262,6 +329,29 @@ def report_of(state: Any) -> Report:
         steps_replayed=graphs.num_replayed,
         steps_verified=getattr(state, "num_verified", 0),
         steps_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
+    )
+
+
+def _draft_report(plugged: Plugged) -> DraftReport:
+    drafts = plugged.drafts
+    if drafts is None:
+        return DraftReport(why_none=plugged.why_no_drafts)
+    graphs, attn_groups = drafts.graphs, drafts.attn_groups
+    return DraftReport(
+        num_keys=len(drafts.keys),
+        num_recorded=len(graphs.recordings),
+        num_graphs=graphs.num_graphs,
+        key_refusals=_refusals(graphs.refusals),
+        groups=tuple(
+            _group_report(index, verdict, attn_groups[index])
+            for index, verdict in drafts.verdicts.items()
+        ),
+        capture_s=drafts.capture_s,
+        judge_s=drafts.judge_s,
+        memory_bytes=plugged.draft_memory_bytes,
+        builds_replayed=graphs.num_replayed,
+        builds_verified=drafts.num_verified,
+        builds_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 GIB, MIB = 1 << 30, 1 << 20
 
@@ -38,6 +39,30 @@ class ForkReport:
 
 
 @dataclass(frozen=True)
+class DraftReport:
+    """The builds of a draft model's own decode steps."""
+
+    num_keys: int = 0
+    """Keys that the draft's dispatch serves by FULL graphs of one token a request."""
+    num_recorded: int = 0
+    num_graphs: int = 0
+    key_refusals: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[GroupReport] = ()
+    """One refused group leaves all builds of the draft eager."""
+    capture_s: float = 0.0
+    """Seconds of judging and recording."""
+    judge_s: float = 0.0
+    memory_bytes: int = 0
+    builds_replayed: int = 0
+    """One for each draft token after the first of a step."""
+    builds_verified: int = 0
+    builds_eager: Mapping[str, int] = field(default_factory=dict)
+    """By reason."""
+    why_none: str = ""
+    """Why a draft model has no builds to record; "" without a draft model."""
+
+
+@dataclass(frozen=True)
 class Report:
     """A state, what was recorded of it, and what its steps did since."""
 
@@ -58,6 +83,7 @@ class Report:
     """Recorded keys whose metadata is read on the host, and made anew at every step."""
     key_refusals: Mapping[str, str] = field(default_factory=dict)
     groups: Sequence[GroupReport] = ()
+    draft: DraftReport = DraftReport()
     fork: ForkReport = ForkReport()
     capture_s: float = 0.0
     """Seconds of judging and recording."""
@@ -74,8 +100,9 @@ class Report:
 
     def as_dict(self) -> dict[str, object]:
         """Plain data: strings, numbers, lists and dictionaries."""
-        plain = asdict(self)
+        plain: dict[str, Any] = asdict(self)
         plain["groups"] = [asdict(group) for group in self.groups]
+        plain["draft"]["groups"] = [asdict(group) for group in self.draft.groups]
         return plain
 
 
@@ -93,6 +120,7 @@ def start_up_table(report: Report) -> str:
     rows += [
         (f"key {key}", f"eager: {why}") for key, why in report.key_refusals.items()
     ]
+    rows += _draft_rows(report.draft)
     width = max(len(name) for name, _ in rows)
     lines = [f"  {name:<{width}}  {value}" for name, value in rows]
     return "\n".join(["graphparity", *lines])
@@ -106,7 +134,7 @@ def counter_line(report: Report) -> str:
     checked = f", {report.steps_verified} verified" if report.mode == "verify" else ""
     return (
         f"graphparity: {report.steps_replayed} steps replayed{checked}; eager: "
-        f"{', '.join(eager) or 'none'}"
+        f"{', '.join(eager) or 'none'}{_draft_counters(report.draft, report.mode)}"
     )
 
 
@@ -131,6 +159,33 @@ def _keys(report: Report) -> str:
     return text
 
 
+def _draft_rows(draft: DraftReport) -> list[tuple[str, str]]:
+    """Of a draft model's own decode steps; none without a draft model."""
+    if draft.why_none:
+        return [("draft", f"no builds to record: {draft.why_none}")]
+    if not draft.num_keys:
+        return []
+    keys = f"{draft.num_recorded} of {draft.num_keys} recorded"
+    if draft.num_graphs < draft.num_recorded:
+        keys += f" in {draft.num_graphs} graphs"
+    rows = [("draft keys", keys), ("draft capture", _capture(draft))]
+    rows += [(f"draft group {group.index}", _group(group)) for group in draft.groups]
+    return rows + [
+        (f"draft key {key}", f"eager: {why}") for key, why in draft.key_refusals.items()
+    ]
+
+
+def _draft_counters(draft: DraftReport, mode: str) -> str:
+    if not draft.num_keys:
+        return ""
+    checked = f", {draft.builds_verified} verified" if mode == "verify" else ""
+    eager = [f"{count} {why}" for why, count in draft.builds_eager.items() if count]
+    return (
+        f"; draft builds: {draft.builds_replayed} replayed{checked}; eager: "
+        f"{', '.join(eager) or 'none'}"
+    )
+
+
 def _branches(fork: ForkReport) -> str:
     text = f"{fork.num_branches} ({fork.reason}"
     if fork.num_tried:
@@ -142,7 +197,7 @@ def _branches(fork: ForkReport) -> str:
     return f"{text})"
 
 
-def _capture(report: Report) -> str:
+def _capture(report: Report | DraftReport) -> str:
     return (
         f"{report.capture_s:.2f} s (judging {report.judge_s:.2f} s), "
         f"{_memory(report.memory_bytes)}"

@@ -103,9 +103,9 @@ class VerifyingModelState:
         memory = _memory_of(input_batch, block_tables, slot_mappings)
         memory |= builder_memory(attn_groups, input_batch.seq_lens.device)
         before = image_of(memory)
-        _poison(memory, self.plugged.written_paths)
+        poison(memory, self.plugged.written_paths)
         poisoned = image_of(memory)
-        handed_out = _described(
+        handed_out = described(
             base._replay_or_build(input_batch, *step, kv_cache_config, **rest)
         )
         replayed = result_of(memory, handed_out)
@@ -114,7 +114,7 @@ class VerifyingModelState:
         def eager(batch: Any) -> BuildResult:
             def build() -> AttnMetadata:
                 built.append(
-                    _described(
+                    described(
                         base._build_eagerly(batch, *step, kv_cache_config, **rest)
                     )
                 )
@@ -134,7 +134,7 @@ class VerifyingModelState:
         if is_fresh:
             problems += self._reused(handed_out, built[0], built[-1])
         if problems:
-            raise VerifyError(_message(key, problems))
+            raise VerifyError(message(key, problems))
         self.num_verified += 1
         restore(memory, before)
         served: AttnMetadata = base._build_eagerly(
@@ -288,7 +288,7 @@ def _memory_of(
     }
 
 
-def _described(attn_metadata: AttnMetadata) -> AttnMetadata:
+def described(attn_metadata: AttnMetadata) -> AttnMetadata:
     """Every metadata object once, and under "layers" which layers share it."""
     firsts = distinct(attn_metadata)
     name_of = {id(metadata): name for name, metadata in firsts.items()}
@@ -296,7 +296,7 @@ def _described(attn_metadata: AttnMetadata) -> AttnMetadata:
     return {**firsts, "layers": shared}
 
 
-def _poison(memory: Mapping[str, torch.Tensor], written: frozenset[str]) -> None:
+def poison(memory: Mapping[str, torch.Tensor], written: frozenset[str]) -> None:
     """Random small values where the builders were seen to write: small, so that one
     wrongly read as an index leads to a wrong row and not to a stranger's memory.
     """
@@ -328,7 +328,8 @@ def _presence(is_present: bool) -> str:
     return "present" if is_present else "absent"
 
 
-def _message(key: GraphKey, problems: list[str]) -> str:
+def message(key: GraphKey, problems: list[str]) -> str:
+    """What a ``VerifyError`` says of all that differs in a step of ``key``."""
     lines = "\n".join(f"  {problem}" for problem in problems)
     return (
         f"a replayed metadata build differs from the eager one at {len(problems)} "

@@ -15,6 +15,7 @@ from graphparity.conformance.benchmarks.timing import summary_of
 from graphparity.conformance.subjects.torch_decode import torch_decode
 from graphparity.fastpath.recorders import EmulatedRecorder, ReplayTimes
 from graphparity.fastpath.seams import Seam
+from graphparity.fastpath.vllm_plugin.draft_builds import DraftBuilds
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 
 FULL, NONE = object(), object()
@@ -147,7 +148,35 @@ def test_an_arm_is_all_members_of_a_step() -> None:
     assert set(vars(state)) == {"plugged", "_specialization"}
 
 
-def _verifying_state() -> Any:
+def test_an_arm_s_draft_builds_go_with_it() -> None:
+    """Vllm's own, replayed alone, or compared; the speculator is left comparing."""
+
+    class Drafts(DraftBuilds):
+        def __init__(self) -> None:
+            self.decodes: Any = SimpleNamespace(
+                build=lambda: "own", serve_by=served.append
+            )
+
+        def replay_or_build(self, *step: Any, **rest: Any) -> Any:
+            return "verify"
+
+    served: list[Any] = []
+    drafts = Drafts()
+    state = _verifying_state(drafts)
+    arms = engine_arms.arms_of(state)
+    built: dict[str, Any] = {}
+    for name, members in arms.items():
+        with engine_arms.arm(state, members):
+            built[name] = served[-1]
+    assert built["eager"]() == "own"
+    assert built["verified"]() == "verify"
+    assert built["replayed"].__func__ is DraftBuilds.replay_or_build
+    assert vars(built["replayed"].__self__) == vars(drafts)
+    assert len(served) == 6
+    assert served[-1]() == "verify"
+
+
+def _verifying_state(drafts: Any = None) -> Any:
     """A plugged-in state that stages, and builds in a method of its own."""
 
     class Own:
@@ -167,7 +196,7 @@ def _verifying_state() -> Any:
     class Verifying(VerifyingModelState, Replaying):
         def __init__(self) -> None:
             name = f"{Own.__module__}.{Own.__qualname__}"
-            self.plugged = SimpleNamespace(name=name)
+            self.plugged = SimpleNamespace(name=name, drafts=drafts)
             self._specialization = SimpleNamespace(seam=Seam("build"))
 
         def build(self) -> str:

@@ -3,6 +3,7 @@
 import json
 
 from graphparity.fastpath.vllm_plugin.report import (
+    DraftReport,
     ForkReport,
     GroupReport,
     Report,
@@ -65,6 +66,38 @@ def test_the_counter_line_leaves_out_what_never_happened() -> None:
     )
     idle = Report(model_state="vllm.DefaultModelState", mode="replay")
     assert counter_line(idle) == "graphparity: 0 steps replayed; eager: none"
+
+
+def test_a_draft_model_has_rows_and_counters_of_its_own() -> None:
+    """Where its builds are recorded, and where it has none."""
+    draft = DraftReport(
+        num_keys=8,
+        num_recorded=7,
+        num_graphs=3,
+        key_refusals={"(1, 1, 1, 1)": "aten.item cannot be recorded"},
+        groups=(GroupReport(2, "FlashMLAMetadataBuilder", 1, True, "judged all"),),
+        capture_s=0.2,
+        judge_s=0.1,
+        memory_bytes=1 << 20,
+        builds_replayed=40,
+        builds_eager={"NOT_FULL": 2, "DUMMY": 0},
+    )
+    report = Report("vllm.State", "replay", draft=draft)
+    assert start_up_table(report).splitlines()[-4:] == [
+        "  draft keys              7 of 8 recorded in 3 graphs",
+        "  draft capture           0.20 s (judging 0.10 s), 1.0 MiB",
+        "  draft group 2           recorded: FlashMLAMetadataBuilder, 1 layer "
+        "(judged all)",
+        "  draft key (1, 1, 1, 1)  eager: aten.item cannot be recorded",
+    ]
+    assert counter_line(report) == (
+        "graphparity: 0 steps replayed; eager: none; draft builds: 40 replayed; "
+        "eager: 2 NOT_FULL"
+    )
+    none = Report("vllm.State", "replay", draft=DraftReport(why_none="it drafts once"))
+    last = start_up_table(none).splitlines()[-1]
+    assert last.split("  ")[-1] == "no builds to record: it drafts once"
+    assert "draft" not in counter_line(none)
 
 
 def test_the_report_is_plain_data() -> None:
