@@ -16,6 +16,8 @@ import typer
 
 from graphparity.command.doctor import doctor
 from graphparity.command.errors import INTERRUPTED, drop_output, report_error
+from graphparity.command.explain import EXAMPLE as EXPLAIN_EXAMPLE
+from graphparity.command.explain import explain
 from graphparity.command.keys import keys
 
 app = typer.Typer(
@@ -92,3 +94,4 @@ app.command(
     epilog="Example: graphparity keys --max-num-seqs 8 --capture-sizes 1,2,4,8"
 )(keys)
 app.command(epilog="Example: graphparity doctor")(doctor)
+app.command(epilog=f"Example: {EXPLAIN_EXAMPLE}")(explain)

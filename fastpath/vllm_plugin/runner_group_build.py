@@ -6,7 +6,7 @@ recorded. It overwrites the runner's input buffers and block tables: only inside
 runner's capture.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,11 +17,7 @@ from graphparity.fastpath.builder_memory import (
 )
 from graphparity.fastpath.group_build import source_of
 from graphparity.fastpath.metadata_graphs import AttnMetadata
-from graphparity.fastpath.proving.group_memory import (
-    MemoryImage,
-    changed_paths,
-    image_of,
-)
+from graphparity.fastpath.proving.written_outputs import written_paths
 from graphparity.fastpath.runtime_batch import RunnerBuffers, StepRows
 from graphparity.fastpath.step_inputs import write_step_inputs
 from graphparity.fastpath.vllm_plugin.derived_groups import groups_built_with
@@ -91,39 +87,13 @@ class RunnerGroupBuild:
         return {}
 
     def find_outputs(self, batches: Iterable[StepRows]) -> None:
-        """Note which builder tensors eager builds write: only those are outputs, and
-        may be poisoned. A constant that a build indexes with is none.
+        """Note which builder tensors eager builds of ``batches`` write."""
 
-        A tensor is written if its contents differ between ``batches``, or if a build
-        overwrites a perturbation of it.
-        """
-        written: set[str] = set()
-        before: MemoryImage = {}
-        for rows in batches:
-            self.stage(rows)()
-            # A first build may allocate what later ones write.
+        def owned() -> Mapping[str, torch.Tensor]:
             self._owned = builder_memory(self._attn_groups, self._runner.device)
-            after = image_of(self._owned)
-            common = {path: image for path, image in before.items() if path in after}
-            written |= {*changed_paths(common, after)}
-            before = after
-            if rows.num_reqs > 1 or not written:
-                written |= {*self._overwritten(rows, self._owned.keys() - written)}
-        self._written = frozenset(written)
+            return self._owned
 
-    def _overwritten(self, rows: StepRows, paths: Iterable[str]) -> Iterator[str]:
-        """Of ``paths``, the integer tensors whose perturbation a build overwrites."""
-        for path in sorted(paths):
-            tensor = self._owned[path]
-            if tensor.is_floating_point() or tensor.is_complex():
-                continue
-            before, build = tensor.clone(), self.stage(rows)
-            perturbed = _perturbed(before)
-            tensor.copy_(perturbed)
-            build()
-            if not torch.equal(tensor, perturbed):
-                yield path
-            tensor.copy_(before)
+        self._written = written_paths(owned, self.stage, batches)
 
     def stage(self, rows: StepRows) -> Callable[[], object]:
         """Write a step's inputs; returns the group's build, a metadata object a
@@ -167,16 +137,6 @@ class RunnerGroupBuild:
             num_blocks=self._runner.kv_cache_config.num_blocks,
             staged_groups=(self._index,),
         )
-
-
-def _perturbed(tensor: torch.Tensor) -> torch.Tensor:
-    """Other contents, of values that the tensor held, or 0 and 1 where it held one
-    value only: no index among them leads far.
-    """
-    rolled = tensor.flatten().roll(1).view_as(tensor)
-    if not torch.equal(rolled, tensor):
-        return rolled
-    return (tensor == 0).to(tensor.dtype)
 
 
 def distinct(attn_metadata: AttnMetadata) -> AttnMetadata:
