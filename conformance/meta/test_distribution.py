@@ -6,13 +6,17 @@ import pytest
 
 
 def test_wheel_ships_one_top_level_name() -> None:
-    """Nothing but ``graphparity`` lands in an environment, types and all."""
+    """Nothing but ``graphparity`` lands in an environment, types and all, and its
+    command.
+    """
     try:
         files = importlib.metadata.files("graphparity")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("runs on the built wheel: tox -e tests")
     assert files
-    top_level = {file.parts[0] for file in files}
+    scripts = {file.name for file in files if file.parts[0] in {"..", "bin"}}
+    assert scripts == {"graphparity"}
+    top_level = {file.parts[0] for file in files} - {"..", "bin"}
     assert [it for it in top_level if not it.endswith(".dist-info")] == ["graphparity"]
     shipped = {str(file) for file in files}
     for package in ("reference", "fastpath", "conformance", "command"):
