@@ -1,6 +1,7 @@
 """The subclass that the plug-in puts in the place of a vLLM model state."""
 
 import logging
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,10 @@ from typing import Any
 
 import torch
 
-from graphparity.fastpath.fork_decision import ForkDecision
 from graphparity.fastpath.fresh_replays import FreshReplays
 from graphparity.fastpath.graph_key import GraphKey
-from graphparity.fastpath.metadata_graphs import EagerReason
 from graphparity.fastpath.partial_build import GroupSplit
-from graphparity.fastpath.proving.verdict import Field, Level, Verdict
+from graphparity.fastpath.proving.verdict import Field, Verdict
 from graphparity.fastpath.seams import Seam
 from graphparity.fastpath.specialize import Specialization, specialize
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
@@ -29,14 +28,12 @@ from graphparity.fastpath.vllm_plugin.group_judge import judge_groups
 from graphparity.fastpath.vllm_plugin.host_readers import keys_read_on_host
 from graphparity.fastpath.vllm_plugin.recorder import CaptureRecorder, RecorderFactory
 from graphparity.fastpath.vllm_plugin.report import (
-    DraftReport,
-    ForkReport,
     GroupReport,
-    Report,
     counter_line,
     start_up_table,
 )
 from graphparity.fastpath.vllm_plugin.runner_link import RunnerKeys, runner_keys
+from graphparity.fastpath.vllm_plugin.state_report import group_report, report_of
 from graphparity.fastpath.vllm_plugin.tied_groups import tied_groups
 from graphparity.fastpath.vllm_plugin.verify import VerifyingModelState
 from graphparity.fastpath.vllm_plugin.verify_drafts import VerifiedDraftBuilds
@@ -60,6 +57,8 @@ class Plugged:
         self.capture_s = self.judge_s = 0.0
         self.memory_bytes = 0
         self.counter_log: CounterLog | None = None
+        self.lock = threading.RLock()
+        """Held while recordings come and go: the log reads them in its own thread."""
         self.drafts: DraftBuilds | None = None
         """The recorded builds of a draft model's own decode steps."""
         self.why_no_drafts = ""
@@ -70,7 +69,13 @@ class Plugged:
 
     @contextmanager
     def capture_of(self, runner: Any, *, is_profile: bool) -> Iterator[None]:
-        """The runner's capture: it is at hand within.
+        """The runner's capture: it is at hand within, and reports wait for its end."""
+        with self.lock, self._capture_of(runner, is_profile=is_profile):
+            yield
+
+    @contextmanager
+    def _capture_of(self, runner: Any, *, is_profile: bool) -> Iterator[None]:
+        """As ``capture_of``.
 
         What memory profiling recorded was measured when its capture returns; it is
         released there, before the real KV cache is allocated, and so is the recorder,
@@ -187,7 +192,7 @@ class Plugged:
             path for build, _ in judged.values() for path in build.outputs
         )
         self.groups = tuple(
-            _group_report(index, verdict, self._runner.attn_groups[index])
+            group_report(index, verdict, self._runner.attn_groups[index])
             for index, verdict in self.verdicts.items()
         )
         return {index: it.recordable for index, it in self.verdicts.items()}
@@ -226,8 +231,9 @@ class PluggedModelState(FreshReplays):
     def initialize_kv_cache(self, kv_cache_config: Any, block_tables: Any) -> None:
         """Adopt a newly allocated KV cache; recordings of the last one are dropped."""
         base: Any = super()
-        base.initialize_kv_cache(kv_cache_config, block_tables)
-        self.plugged.release_drafts()
+        with self.plugged.lock:
+            base.initialize_kv_cache(kv_cache_config, block_tables)
+            self.plugged.release_drafts()
 
     def capture_inner_cudagraphs(
         self,
@@ -305,106 +311,8 @@ def plug(
     return type(f"Plugged{state_cls.__name__}", tuple(bases), members)
 
 
-def report_of(state: Any) -> Report:
-    """What a plugged-in state recorded, and what its steps did since."""
-    plugged, graphs = state.plugged, state.graphs
-    recordings = graphs.recordings.values()
-    return Report(
-        model_state=plugged.name,
-        mode=plugged.config.mode.value,
-        recorder=plugged.recorder.name,
-        num_keys=sum(map(len, plugged.keys)),
-        num_recorded=len(recordings),
-        num_graphs=graphs.num_graphs,
-        num_launchless=sum(it.launch is None for it in recordings),
-        num_left_eager=len(graphs.left_eager),
-        num_made_anew=state.num_made_anew,
-        key_refusals=_refusals(graphs.refusals),
-        groups=plugged.groups,
-        draft=_draft_report(plugged),
-        fork=_fork_report(state.fork_decision),
-        capture_s=plugged.capture_s,
-        judge_s=plugged.judge_s,
-        memory_bytes=plugged.memory_bytes,
-        steps_replayed=graphs.num_replayed,
-        steps_verified=getattr(state, "num_verified", 0),
-        steps_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
-    )
-
-
-def _draft_report(plugged: Plugged) -> DraftReport:
-    drafts = plugged.drafts
-    if drafts is None:
-        return DraftReport(why_none=plugged.why_no_drafts)
-    graphs, attn_groups = drafts.graphs, drafts.attn_groups
-    return DraftReport(
-        num_keys=len(drafts.keys),
-        num_recorded=len(graphs.recordings),
-        num_graphs=graphs.num_graphs,
-        key_refusals=_refusals(graphs.refusals),
-        groups=tuple(
-            _group_report(index, verdict, attn_groups[index])
-            for index, verdict in drafts.verdicts.items()
-        ),
-        capture_s=drafts.capture_s,
-        judge_s=drafts.judge_s,
-        memory_bytes=plugged.draft_memory_bytes,
-        builds_replayed=graphs.num_replayed,
-        builds_verified=drafts.num_verified,
-        builds_eager={it.name: graphs.eager_steps.get(it, 0) for it in EagerReason},
-    )
-
-
-def _refusals(refusals: Mapping[GraphKey, Exception]) -> dict[str, str]:
-    """The key that could not be recorded -> why; not those it was to serve as well."""
-    first: dict[Exception, GraphKey] = {}
-    for key, error in refusals.items():
-        first.setdefault(error, key)
-    return {str(tuple(key)): str(error) for error, key in first.items()}
-
-
 def _counter_line(state: Any) -> str:
     return counter_line(report_of(state))
-
-
-def _fork_report(decision: ForkDecision) -> ForkReport:
-    serial = decision.serial
-    best = decision.tried[0] if decision.tried else None
-    return ForkReport(
-        num_branches=len(decision.branches),
-        reason=decision.reason,
-        num_tried=len(best.branches) if best else 0,
-        serial_gpu_us=serial.device_us if serial else None,
-        serial_launch_us=serial.host_us if serial else None,
-        forked_gpu_us=best.times.device_us if best else None,
-        forked_launch_us=best.times.host_us if best else None,
-    )
-
-
-def _group_report(index: int, verdict: Verdict, groups: Sequence[Any]) -> GroupReport:
-    refusal = verdict.refusal
-    if refusal is not None:
-        where = f" at {refusal.location}" if refusal.location else ""
-        reason = f"{refusal.check.name}: {refusal.reason}{where}"
-    elif verdict.level is Level.OFF:
-        reason = "not judged"
-    else:
-        nodes = sorted(set(verdict.nodes_per_key.values()))
-        reason = f"judged {verdict.level.value}; device operations {_range(nodes)}"
-    return GroupReport(
-        index=index,
-        builder=verdict.builder,
-        num_layers=sum(len(group.layer_names) for group in groups),
-        is_recorded=verdict.recordable,
-        reason=reason,
-    )
-
-
-def _range(numbers: Sequence[int]) -> str:
-    if not numbers:
-        return "none"
-    first, last = numbers[0], numbers[-1]
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def _qualified_name(state_cls: type[Any]) -> str:

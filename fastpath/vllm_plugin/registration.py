@@ -15,7 +15,7 @@ from typing import Any
 
 from graphparity.fastpath.vllm_plugin.configuration import Mode, plugin_config
 from graphparity.fastpath.vllm_plugin.eligibility import unmet_words
-from graphparity.fastpath.vllm_plugin.model_state import plug, report_of
+from graphparity.fastpath.vllm_plugin.model_state import plug
 from graphparity.fastpath.vllm_plugin.recorder import (
     RecorderFactory,
     cuda_recorder,
@@ -24,6 +24,7 @@ from graphparity.fastpath.vllm_plugin.recorder import (
 from graphparity.fastpath.vllm_plugin.report import Report, unmet_message
 from graphparity.fastpath.vllm_plugin.runner_link import link_runner
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
+from graphparity.fastpath.vllm_plugin.state_report import report_of
 from graphparity.fastpath.vllm_plugin.vllm_version import (
     is_supported,
     unsupported_message,

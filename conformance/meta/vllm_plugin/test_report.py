@@ -1,7 +1,15 @@
 """What the operator sees is plain data, and text of it."""
 
 import json
+import threading
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from graphparity.fastpath.vllm_plugin import state_report
+from graphparity.fastpath.vllm_plugin.configuration import PluginConfig
+from graphparity.fastpath.vllm_plugin.model_state import Plugged
 from graphparity.fastpath.vllm_plugin.report import (
     DraftReport,
     ForkReport,
@@ -105,3 +113,27 @@ def test_the_report_is_plain_data() -> None:
     plain = REPORT.as_dict()
     assert json.loads(json.dumps(plain)) == plain
     assert plain["steps_eager"] == {"NOT_FULL": 7, "PREFILL": 1, "DUMMY": 0}
+
+
+def test_a_report_waits_for_the_end_of_a_capture(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No other thread reads recordings while they come and go."""
+    monkeypatch.setattr(state_report, "_report", lambda state: REPORT)
+    recorder: Any = None
+    plugged = Plugged("vllm.State", PluginConfig(), lambda runner: recorder)
+    state = SimpleNamespace(plugged=plugged)
+    runner = SimpleNamespace(model_state=state)
+    told: list[Report] = []
+
+    def ask() -> None:
+        told.append(state_report.report_of(state))
+
+    asking = threading.Thread(target=ask)
+    with plugged.capture_of(runner, is_profile=False):
+        asking.start()
+        asking.join(timeout=0.2)
+        assert not told
+        assert state_report.report_of(state) is REPORT
+    asking.join()
+    assert told == [REPORT]
