@@ -59,7 +59,7 @@ def _named(address: str) -> Any:
     if not (module_name and colon and attribute):
         raise CommandError(
             f"{address!r} is no address: write MODULE:BUILDER, such as "
-            "my_builder:make_builder."
+            "my_builder:make_builder, or a name of docs/builders.md such as gdn."
         )
     module = _imported(module_name)
     if not hasattr(module, attribute):

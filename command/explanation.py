@@ -1,6 +1,7 @@
 """The prover's verdict on a builder of one's own, and the source lines behind it."""
 
 import linecache
+import os
 from typing import Any
 
 import torch
@@ -9,7 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from graphparity.command.builder_address import builder_at, told_as_the_callers
+from graphparity.command.errors import CommandError
+from graphparity.conformance.builders.cases import CASES
 from graphparity.conformance.builders.factory_build import FactoryBuild
+from graphparity.conformance.builders.judging import judge_case
+from graphparity.conformance.vllm_on_cpu.platform import require_supported_vllm
 from graphparity.fastpath.capture_ladder import CaptureLadder
 from graphparity.fastpath.graph_key import keys_to_record
 from graphparity.fastpath.group_build import GroupBuild
@@ -26,11 +31,14 @@ _LINES_AROUND = 2
 def judged(
     address: str, query_len: int, max_num_reqs: int, max_model_len: int, level: str
 ) -> Verdict:
-    """The verdict on the builder at ``address``, over a ladder of powers of two.
+    """The verdict on the builder at ``address``, over a ladder of powers of two; or on
+    a builder of vLLM by its name in docs/builders.md, in the deployment of that case.
 
     Raises:
         CommandError: there is no builder there, or its code raises.
     """
+    if address in CASES:
+        return _judged_case(address, Level(level))
     builder = builder_at(address, DEVICE)
     powers = [2**power for power in range(max_num_reqs.bit_length())]
     sizes = tuple(query_len * rung for rung in {*powers, max_num_reqs})
@@ -50,6 +58,16 @@ def judged(
             max_num_reqs=max_num_reqs,
             level=Level(level),
         )
+
+
+def _judged_case(name: str, level: Level) -> Verdict:
+    """The verdict on a builder of vLLM; what vLLM logs goes to stderr."""
+    os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")
+    try:
+        require_supported_vllm()
+    except RuntimeError as error:
+        raise CommandError(str(error)) from error
+    return judge_case(name, level=level)
 
 
 def verdict_as_dict(verdict: Verdict) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """``graphparity explain``: a verdict with its source line, or one sentence."""
 
+import importlib.metadata
 import json
 from pathlib import Path
 
 import pytest
 
+from graphparity.command import explanation
 from graphparity.command.app import main
 from graphparity.conformance.builders import examples
+from graphparity.fastpath.proving.verdict import Level, Verdict
 
 EXAMPLES = examples.__name__
 
@@ -100,3 +103,33 @@ def test_the_verdict_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer["recordable"] is False
     assert answer["refusal"]["check"] == "HOST_VALUES"
     assert answer["source_line"].startswith("rows.fill_(")
+
+
+def test_a_builder_of_vllm_is_named_by_its_case(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And judged as the page of verdicts was; its sizes are the case's."""
+    asked = []
+
+    def judge_case(name: str, level: Level) -> Verdict:
+        asked.append((name, level))
+        return Verdict("vllm.Builder", recordable=True, level=level)
+
+    monkeypatch.setattr(explanation, "require_supported_vllm", lambda: None)
+    monkeypatch.setattr(explanation, "judge_case", judge_case)
+    assert main(["explain", "gdn", "--level=all"]) == 0
+    assert asked == [("gdn", Level.ALL)]
+    assert "vllm.Builder may be recorded." in capsys.readouterr().out
+    assert main(["explain", "gdn", "--query-len=2"]) == 2
+    assert "--query-len cannot be chosen for 'gdn'" in capsys.readouterr().err
+
+
+def test_a_builder_of_another_vllm_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing of it is imported."""
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.34.0")
+    assert main(["explain", "gdn"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "0.34.0" in err
