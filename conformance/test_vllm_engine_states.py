@@ -28,10 +28,10 @@ from graphparity.fastpath.graph_key import GraphKey
 from graphparity.fastpath.recorders import EmulatedRecorder
 from graphparity.fastpath.vllm_plugin.configuration import Mode, PluginConfig
 from graphparity.fastpath.vllm_plugin.model_state import Plugged, plug
+from graphparity.fastpath.vllm_plugin.rank_agreement import VerifyError
 from graphparity.fastpath.vllm_plugin.runner_link import runner_keys
 from graphparity.fastpath.vllm_plugin.seam_table import seam_of
 from graphparity.fastpath.vllm_plugin.state_report import report_of
-from graphparity.fastpath.vllm_plugin.verify import VerifyError
 
 pytestmark = pytest.mark.emulated_recorder_only
 

@@ -36,6 +36,10 @@ from graphparity.fastpath.proving.replays import (
     result_of,
 )
 from graphparity.fastpath.vllm_plugin.own_maps import as_serial
+from graphparity.fastpath.vllm_plugin.rank_agreement import (
+    VerifyError,
+    raise_on_every_rank,
+)
 from graphparity.fastpath.vllm_plugin.runner_group_build import distinct
 
 _MAX_SHOWN = 4
@@ -49,10 +53,6 @@ _POISONABLE = (
     torch.float16,
     torch.bfloat16,
 )
-
-
-class VerifyError(RuntimeError):
-    """A replayed step differs from the eager build; the message lists every path."""
 
 
 class VerifyingModelState:
@@ -87,19 +87,45 @@ class VerifyingModelState:
         ubatch_idx: int = 0,
         **kwargs: Any,
     ) -> AttnMetadata:
-        """The step's metadata: that of the eager build, compared with the replay."""
+        """The step's metadata: that of the eager build, compared with the replay.
+
+        Raises:
+            VerifyError: they differ, on this rank or on another one.
+        """
         base: Any = super()
-        step = (cudagraph_mode, block_tables, slot_mappings, attn_groups)
+        step = (input_batch, cudagraph_mode, block_tables, slot_mappings, attn_groups)
         rest = {"for_capture": for_capture, "ubatch_idx": ubatch_idx, **kwargs}
         reason = base._eager_reason(
             input_batch, cudagraph_mode, for_capture, ubatch_idx
         )
+        served: AttnMetadata = {}
+        error: VerifyError | None = None
+        is_recorded = graph_key(input_batch) in self.graphs.recordings
+        try:
+            if reason is None and is_recorded:
+                served = self._verified(*step, kv_cache_config, **rest)
+            else:
+                served = base._replay_or_build(*step, kv_cache_config, **rest)
+        except VerifyError as found:
+            error = found
+        if reason is None:
+            raise_on_every_rank(error)
+        return served
+
+    def _verified(
+        self,
+        input_batch: Any,
+        cudagraph_mode: object,
+        block_tables: tuple[torch.Tensor, ...],
+        slot_mappings: torch.Tensor,
+        attn_groups: list[list[Any]],
+        kv_cache_config: Any,
+        **rest: Any,
+    ) -> AttnMetadata:
+        """The eager metadata of a recorded step, compared with the replay."""
+        base: Any = super()
+        step = (cudagraph_mode, block_tables, slot_mappings, attn_groups)
         key = graph_key(input_batch)
-        if reason is not None or key not in self.graphs.recordings:
-            metadata: AttnMetadata = base._replay_or_build(
-                input_batch, *step, kv_cache_config, **rest
-            )
-            return metadata
         memory = _memory_of(input_batch, block_tables, slot_mappings)
         memory |= builder_memory(attn_groups, input_batch.seq_lens.device)
         before = image_of(memory)

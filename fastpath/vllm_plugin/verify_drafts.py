@@ -4,6 +4,8 @@ As ``verify`` does for a target's step: poison, replay, put back, build eagerly,
 under the recording's bounds, and compare; the draft goes on with an eager build.
 """
 
+from typing import Any
+
 from graphparity.fastpath.builder_memory import builder_memory
 from graphparity.fastpath.decode_batch import worst_case_bounds
 from graphparity.fastpath.graph_key import GraphKey
@@ -11,8 +13,11 @@ from graphparity.fastpath.metadata_graphs import AttnMetadata, BuildFn
 from graphparity.fastpath.proving.group_memory import image_of, restore
 from graphparity.fastpath.proving.replays import eager_result, result_of
 from graphparity.fastpath.vllm_plugin.draft_builds import DraftBuilds
-from graphparity.fastpath.vllm_plugin.verify import (
+from graphparity.fastpath.vllm_plugin.rank_agreement import (
     VerifyError,
+    raise_on_every_rank,
+)
+from graphparity.fastpath.vllm_plugin.verify import (
     described,
     differences,
     message,
@@ -22,6 +27,22 @@ from graphparity.fastpath.vllm_plugin.verify import (
 
 class VerifiedDraftBuilds(DraftBuilds):
     """Replayed builds are compared with eager ones."""
+
+    def replay_or_build(self, batch_desc: Any, *step: Any, **rest: Any) -> AttnMetadata:
+        """As the base; ranks agree after every build of a FULL step.
+
+        Raises:
+            VerifyError: a replay differs, on this rank or on another one.
+        """
+        built: AttnMetadata = {}
+        error: VerifyError | None = None
+        try:
+            built = super().replay_or_build(batch_desc, *step, **rest)
+        except VerifyError as found:
+            error = found
+        if batch_desc.cg_mode is self.decodes.full_mode:
+            raise_on_every_rank(error)
+        return built
 
     def _replay(self, key: GraphKey, build: BuildFn) -> AttnMetadata:
         """The eager metadata of a recorded step, compared with the replay.

@@ -22,7 +22,7 @@ from graphparity.fastpath.vllm_plugin.draft_decodes import (
     drafts_in_steps,
     why_no_builds,
 )
-from graphparity.fastpath.vllm_plugin.verify import VerifyError
+from graphparity.fastpath.vllm_plugin.rank_agreement import VerifyError
 from graphparity.fastpath.vllm_plugin.verify_drafts import VerifiedDraftBuilds
 from graphparity.reference.block_table import BlockTables
 from graphparity.reference.input_batch import InputBuffers
