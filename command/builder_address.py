@@ -83,8 +83,9 @@ def _imported(name: str) -> Any:
             return importlib.import_module(name)
     except CommandError as error:
         cause = error.__cause__
-        is_absent = isinstance(cause, ModuleNotFoundError) and cause.name is not None
-        if is_absent and f"{name}.".startswith(f"{cause.name}."):  # type: ignore[union-attr]
+        absent = cause.name if isinstance(cause, ModuleNotFoundError) else None
+        # What the module itself imports in vain is told as its own error.
+        if absent and f"{name}.".startswith(f"{absent}."):
             raise CommandError(
                 f"no module {name!r} is installed or lies in this folder: go to its "
                 "folder, or install it."
