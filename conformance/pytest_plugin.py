@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -36,6 +36,13 @@ from graphparity.conformance.tally import Tally, key_id
 
 DEFAULT_FAMILY = "torch-decode"
 DEFAULT_RECORDER = "emulated"
+
+
+ENGINE_TESTS = frozenset(
+    f"test_vllm_engine{name}.py"
+    for name in ("", "_options", "_drafts", "_ranks", "_data_parallel", "_entry_point")
+)
+"""Modules that run engines of their own, whatever the subjects."""
 
 
 class ConformanceSession:
@@ -159,6 +166,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Skip a module that runs engines as a whole, before it is imported."""
+    if module_path.name not in ENGINE_TESTS:
+        return None
+    return _EnginesApart.from_parent(parent, path=module_path)
+
+
+class _EnginesApart(pytest.Module):
+    """A module that runs engines, where subjects are tested."""
+
+    def collect(self) -> NoReturn:
+        """Nothing of it, with the reason."""
+        pytest.skip(
+            "engines are run once, apart from the suite's subjects",
+            allow_module_level=True,
+        )
+
+
+def _find_addresses(names: Sequence[str], folder: str) -> None:
+    """Let the folder of the call hold the modules of addresses, if any name is one, as
+    for ``python -m pytest``.
+    """
+    families = {name.rpartition(":")[0] for name in names}
+    if families - FAMILIES.keys() and folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Check the options, and make Hypothesis deterministic."""
     recorder = config.getoption("--recorder") or benchmark_sessions.default_recorder(
@@ -174,10 +210,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"--max-examples {asked} checks nothing: give 1 or more."
         )
-    # The folder of the call holds modules of addresses, as for ``python -m pytest``.
-    sys.path.insert(0, str(config.invocation_params.dir))
     try:
-        for name in subject_names(config):
+        names = subject_names(config)
+        _find_addresses(names, str(config.invocation_params.dir))
+        for name in names:
             subject_maker(name)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from error

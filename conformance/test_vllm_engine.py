@@ -14,9 +14,9 @@ from graphparity.conformance.full_on_cpu.scenarios import REPORT_PREFIX, WAVES
 
 
 @pytest.fixture(scope="module")
-def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+def outcomes() -> dict[str, Outcome]:
     """The outcome of every scenario, by name."""
-    return engine_outcomes(pytestconfig)
+    return engine_outcomes()
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ RUNS = [(rank, name) for rank in RANKS for name in ("replay", "unjudged")]
 
 
 @pytest.fixture(scope="module")
-def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+def outcomes() -> dict[str, Outcome]:
     """The outcome of every scenario, by name."""
-    return engine_outcomes(pytestconfig)
+    return engine_outcomes()
 
 
 @pytest.mark.parametrize(("rank", "name"), RUNS)

@@ -30,9 +30,9 @@ MAX_MODEL_LEN = 128
 
 
 @pytest.fixture(scope="module")
-def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+def outcomes() -> dict[str, Outcome]:
     """The outcome of every scenario, by name."""
-    return engine_outcomes(pytestconfig)
+    return engine_outcomes()
 
 
 @pytest.mark.parametrize("name", SERVED)

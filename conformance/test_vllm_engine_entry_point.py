@@ -24,9 +24,9 @@ PLUGINS = {"all": None, "another": "another"}
 
 
 @pytest.fixture(scope="module")
-def loaded(pytestconfig: pytest.Config) -> dict[str, dict[str, Any]]:
+def loaded() -> dict[str, dict[str, Any]]:
     """What became of each process, with its log."""
-    require_vllm(pytestconfig)
+    require_vllm()
     names = {it.name for it in importlib.metadata.entry_points(group=GROUP)}
     if "graphparity" not in names:
         pytest.fail(

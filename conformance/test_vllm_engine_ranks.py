@@ -17,9 +17,9 @@ MIXED = "rank 1 reads the host"
 
 
 @pytest.fixture(scope="module")
-def outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+def outcomes() -> dict[str, Outcome]:
     """The outcome of every scenario, by name."""
-    return engine_outcomes(pytestconfig)
+    return engine_outcomes()
 
 
 @pytest.mark.parametrize(("num_ranks", "name"), [*RUNS, (2, MIXED)])

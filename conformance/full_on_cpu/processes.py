@@ -14,8 +14,6 @@ import pytest
 from graphparity.conformance.full_on_cpu.data_parallel import NUM_RANKS
 from graphparity.conformance.full_on_cpu.scenarios import KERNELS_VARIABLE
 
-SUITE = "graphparity.conformance.pytest_plugin"
-
 _STALE = {"mode": "replay", "level": "off", "builder": "stale"}
 _RANK_1_OF_2 = {"num_ranks": 2, "builder_rank": 1}
 _EAGLE = {"draft": "eagle", "num_drafts": 2}
@@ -120,9 +118,9 @@ PROCESSES: list[dict[str, dict[str, Any]]] = [
 Outcome = dict[str, Any]
 
 
-def engine_outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
+def engine_outcomes() -> dict[str, Outcome]:
     """The outcome of every scenario, by name; engines run once a session."""
-    require_vllm(pytestconfig)
+    require_vllm()
     if not os.environ.get(KERNELS_VARIABLE):
         pytest.fail(
             f"{KERNELS_VARIABLE} is not set: let it name _C_AVX2.abi3.so of the wheel "
@@ -131,10 +129,8 @@ def engine_outcomes(pytestconfig: pytest.Config) -> dict[str, Outcome]:
     return _outcomes()
 
 
-def require_vllm(pytestconfig: pytest.Config) -> None:
-    """Skip where no engine is to run."""
-    if pytestconfig.pluginmanager.hasplugin(SUITE):
-        pytest.skip("engines are run once, apart from the suite's subjects")
+def require_vllm() -> None:
+    """Skip where no engine can run."""
     if importlib.util.find_spec("vllm") is None:
         pytest.skip("vLLM is not installed")
 

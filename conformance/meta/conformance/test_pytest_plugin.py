@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from graphparity.conformance import pytest_plugin
 from graphparity.conformance.meta.conformance import faulty_subjects as faults
 
 pytest_plugins = ["pytester"]
@@ -176,3 +177,23 @@ def test_bad_option_is_a_usage_error_of_one_sentence(
     result.stderr.fnmatch_lines([f"ERROR: {message}"])
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_a_module_of_engines_is_skipped_as_a_whole(pytester: pytest.Pytester) -> None:
+    """Once, with the reason, and not test by test."""
+    modules = [f"graphparity.conformance.test_vllm_engine{it}" for it in ("", "_ranks")]
+    result = run(pytester, "-rs", "--subject=torch-decode:1", "--pyargs", *modules)
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED*engines are run once, apart from the suite*"])
+
+
+def test_an_address_alone_lets_the_folder_of_the_call_be_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once, and not for the families that the suite has."""
+    monkeypatch.setattr(sys, "path", [])
+    pytest_plugin._find_addresses(["torch-decode:2"], "here")
+    assert sys.path == []
+    for _ in range(2):
+        pytest_plugin._find_addresses(["torch-decode:2", "my_module:made:1"], "here")
+    assert sys.path == ["here"]
